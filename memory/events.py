@@ -1,0 +1,143 @@
+"""The events of a run, as its journal keeps them. Knows their shape; writes nothing.
+
+The kinds are those of an orchestration trace: spawn, delegate, message, tool, return, aggregate
+and stop, with `model` beside them so that a run can be replayed and its cost read back.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "Aggregated",
+    "Completed",
+    "Delegated",
+    "Entry",
+    "Event",
+    "EventKind",
+    "Messaged",
+    "Returned",
+    "Spawned",
+    "Stopped",
+    "ToolCalled",
+]
+
+EventKind = Literal["spawn", "delegate", "message", "model", "tool", "return", "aggregate", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """An agent began, under which grant."""
+
+    kind: ClassVar[EventKind] = "spawn"
+    agent: str
+    name: str
+    parent: str | None
+    tools: tuple[str, ...]
+    references: tuple[str, ...]
+    limits: dict[str, float | None]
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """A task was handed from one agent to another."""
+
+    kind: ClassVar[EventKind] = "delegate"
+    agent: str
+    to: str
+    task: str
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Messaged:
+    """A typed message went between agents (plan, question, verdict), or the run said something."""
+
+    kind: ClassVar[EventKind] = "message"
+    agent: str
+    to: str
+    type: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A model replied. Tokens are counted by the endpoint, or estimated where it says nothing."""
+
+    kind: ClassVar[EventKind] = "model"
+    agent: str
+    turn: int
+    text: str
+    calls: tuple[tuple[str, str, str], ...]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    duration_s: float
+    finish: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A tool call passed through dispatch, with what came of it.
+
+    `saved_tokens` is what passing by reference kept out of the caller's context, estimated.
+    """
+
+    kind: ClassVar[EventKind] = "tool"
+    agent: str
+    tool: str
+    arguments: dict[str, Any]
+    status: Literal["ok", "error", "refused", "cancelled"]
+    duration_s: float
+    size: int = 0
+    text: str = ""
+    reference: str | None = None
+    read: tuple[str, ...] = ()
+    saved_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An agent handed its report back."""
+
+    kind: ClassVar[EventKind] = "return"
+    agent: str
+    status: str
+    summary: str
+    references: tuple[str, ...]
+    usage: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """Reports were joined into one."""
+
+    kind: ClassVar[EventKind] = "aggregate"
+    agent: str
+    of: tuple[str, ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """An agent or the run ended, and why."""
+
+    kind: ClassVar[EventKind] = "stop"
+    agent: str
+    reason: str
+    detail: str = ""
+
+
+Event = Spawned | Delegated | Messaged | Completed | ToolCalled | Returned | Aggregated | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a journal as it is read back."""
+
+    run: str
+    seq: int
+    at: float
+    kind: EventKind
+    agent: str
+    data: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,107 @@
+"""The effect ledger: what was about to be done to the world, and what is known to be done."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from guildry.errors import StoreError
+from guildry.memory.store import Store, storable
+
+__all__ = ["EffectLedger", "IntendedEffect", "SettledEffect"]
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedEffect:
+    """A call that was about to be made. Whether it was made is not known."""
+
+    key: str
+    run: str
+    agent: str
+    tool: str
+    arguments_digest: str
+    intended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SettledEffect:
+    """A call that was made, and what came of it."""
+
+    key: str
+    run: str
+    agent: str
+    tool: str
+    arguments_digest: str
+    intended_at: float
+    status: str
+    outcome: str
+    settled_at: float
+
+
+class EffectLedger:
+    """Keep which calls must not be repeated: intent first, then the call, then its outcome."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def intend(
+        self, key: str, run: str, agent: str, tool: str, arguments_digest: str
+    ) -> None:
+        """Enter a call that is about to be made, and return once the entry is on the disk.
+
+        Raises:
+            StoreError: there is an effect of that key, or the database refuses: make no call.
+        """
+        row = (key, run, agent, tool, arguments_digest, self._clock())
+
+        def insert(connection: sqlite3.Connection) -> bool:
+            done = connection.execute(
+                "INSERT OR IGNORE INTO effects"
+                " (key, run, agent, tool, arguments_digest, intended_at) VALUES (?,?,?,?,?,?)",
+                row,
+            )
+            return done.rowcount == 1
+
+        if not await self._store.write(insert, sync=True):
+            raise StoreError(f"the effect `{key}` was intended before: give each call its own key")
+
+    def settle(self, key: str, outcome: str, status: str = "ok") -> None:
+        """Enter what came of a call, without waiting. The first outcome of a call stays.
+
+        Raises:
+            StoreError: too much waits to be written already.
+        """
+        self._store.post(
+            "UPDATE effects SET status = ?, outcome = ?, settled_at = ?"
+            " WHERE key = ? AND status IS NULL",
+            (status, storable(outcome), self._clock(), key),
+        )
+
+    async def unsettled(self, run: str) -> list[IntendedEffect]:
+        """Return the calls of a run of which no outcome is known, in the order of intent."""
+        await self._store.flush()
+
+        def select(connection: sqlite3.Connection) -> list[IntendedEffect]:
+            rows = connection.execute(
+                "SELECT key, run, agent, tool, arguments_digest, intended_at FROM effects"
+                " WHERE run = ? AND status IS NULL ORDER BY rowid",
+                (run,),
+            )
+            return [IntendedEffect(*row) for row in rows]
+
+        return await self._store.read(select)
+
+    async def settled(self, key: str) -> SettledEffect | None:
+        """Return what came of a call, or None where that is not known."""
+        await self._store.flush()
+
+        def select(connection: sqlite3.Connection) -> SettledEffect | None:
+            row = connection.execute(
+                "SELECT key, run, agent, tool, arguments_digest, intended_at, status, outcome,"
+                " settled_at FROM effects WHERE key = ? AND status IS NOT NULL",
+                (key,),
+            ).fetchone()
+            return None if row is None else SettledEffect(*row)
+
+        return await self._store.read(select)

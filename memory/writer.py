@@ -1,0 +1,295 @@
+"""The one thread that writes to the database. Knows transactions; knows no tables.
+
+Everything that waits is written in one transaction. What is posted may linger for a moment, so
+that it shares a commit with what follows; a job that somebody waits for goes at once. When the
+whole database refuses (disk full, locked), posted rows are kept and tried again.
+"""
+
+import asyncio  # noqa: TID251 - anyio has no future that a foreign thread can settle
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import structlog
+
+from guildry.errors import StoreError
+from guildry.memory.database import open_writer
+from guildry.memory.faults import explain, is_fault
+
+__all__ = ["MAX_WAITING", "Job", "Sink", "Writer"]
+
+log = structlog.get_logger()
+
+Sink = Callable[[sqlite3.Connection, list[Any]], None]
+"""Writes rows, in their order. Runs in the writer's thread, inside a transaction.
+
+Must do nothing but use the connection: it is called again, row by row, when it fails.
+"""
+
+MAX_WAITING: Final = 50_000
+"""Posted rows that may wait; one more is refused."""
+
+_MAX_BATCH: Final = 5_000
+_LINGER_S: Final = 0.01
+_RETRY_S: Final = 1.0
+
+
+class Job:
+    """A piece of work that somebody waits for."""
+
+    __slots__ = ("error", "future", "result", "sync", "work")
+
+    def __init__(
+        self,
+        work: Callable[[sqlite3.Connection], Any],
+        future: "asyncio.Future[Any]",
+        *,
+        sync: bool,
+    ) -> None:
+        self.work = work
+        self.future = future
+        self.sync = sync
+        self.result: Any = None
+        self.error: Exception | None = StoreError("the database was closed before this was written")
+
+
+class Writer:
+    """Own the connection that writes, in a thread of its own."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float, synchronous: str) -> None:
+        self.path = path
+        self.fault: StoreError | None = None
+        self.lost: StoreError | None = None
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = synchronous
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._queue: deque[tuple[Sink, Any] | Job] = deque()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._rung = False
+        self._busy = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="guildry-writer", daemon=True)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether everything posted is committed. The order of the two looks matters."""
+        return not self._queue and not self._busy
+
+    @property
+    def waiting(self) -> int:
+        """How much is posted and not yet taken up."""
+        return len(self._queue)
+
+    async def start(self) -> None:
+        """Open the database in the thread; raises what `open_writer` raises."""
+        self._thread.start()
+        await self._opened
+
+    async def stop(self) -> None:
+        """Write what is left, close the database and end the thread."""
+        self._stopping = True
+        self._bell.put(True)
+        await self._closed
+
+    def post(self, sink: Sink, row: Any) -> None:
+        """Queue a row, without waiting for it."""
+        queue = self._queue
+        if self._stopping or len(queue) >= MAX_WAITING:
+            raise self._refusal()
+        queue.append((sink, row))
+        if not self._rung:
+            self._rung = True
+            self._bell.put(False)
+
+    def submit(self, job: Job, *, urgent: bool = True) -> None:
+        """Queue a job; its future is settled once the job is committed or has failed."""
+        if self._stopping:
+            raise self._refusal()
+        self._queue.append(job)
+        if urgent:
+            self._bell.put(True)
+        elif not self._rung:
+            self._rung = True
+            self._bell.put(False)
+
+    def _refusal(self) -> StoreError:
+        if self._stopping:
+            return StoreError(f"the database `{self.path}` is closed: open it again")
+        if self.fault is not None:
+            return type(self.fault)(str(self.fault))
+        return StoreError(
+            f"{MAX_WAITING:,} rows wait for the database `{self.path}`: its disk is too slow for"
+            " what is written; wait before writing more"
+        )
+
+    def _run(self) -> None:
+        try:
+            connection = open_writer(
+                self.path, busy_timeout_s=self._busy_timeout_s, synchronous=self._synchronous
+            )
+        except Exception as error:  # whatever it is, the opener must hear of it
+            self._tell(_fail, self._opened, error)
+            return
+        self._tell(_succeed, self._opened)
+        try:
+            self._serve(connection)
+        finally:
+            connection.close()
+            self._tell(_succeed, self._closed)
+
+    def _serve(self, connection: sqlite3.Connection) -> None:
+        while True:
+            if not self._queue or self.fault is not None:
+                self._await_work()
+            stopping = self._stopping
+            self._busy = True
+            batch = self._drain()
+            if batch:
+                self._commit(connection, batch)
+            self._busy = False
+            if stopping and (not self._queue or self.fault is not None):
+                self._give_up()
+                return
+
+    def _await_work(self) -> None:
+        """Wait for the bell, and after a ring that is not urgent a moment for more."""
+        try:
+            urgent = self._bell.get(timeout=None if self.fault is None else _RETRY_S)
+            while not urgent:
+                urgent = self._bell.get(timeout=_LINGER_S)
+        except Empty:
+            pass
+        self._rung = False
+        with suppress(Empty):
+            while True:
+                self._bell.get_nowait()
+
+    def _drain(self) -> list[tuple[Sink, Any] | Job]:
+        queue = self._queue
+        return [queue.popleft() for _ in range(min(len(queue), _MAX_BATCH))]
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job]) -> None:
+        jobs = [item for item in batch if isinstance(item, Job)]
+        try:
+            self._transact(connection, batch, sync=any(job.sync for job in jobs))
+        except Exception as error:  # whatever it is, the thread that writes for all must go on
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._keep([item for item in batch if not isinstance(item, Job)], error)
+            for job in jobs:
+                job.error = explain(error, self.path)
+        else:
+            if self.fault is not None:
+                self.fault = None
+                log.info("store_recovered", path=str(self.path))
+        if jobs:
+            self._tell(_settle, jobs)
+
+    def _keep(self, rows: list[tuple[Sink, Any]], error: Exception) -> None:
+        """Put posted rows back to the front: they are tried again."""
+        self._queue.extendleft(reversed(rows))
+        if self.fault is None:
+            log.error("store_write_failed", path=str(self.path), rows=len(rows), error=str(error))
+        self.fault = explain(error, self.path)
+
+    def _give_up(self) -> None:
+        self._tell(_settle, [item for item in self._queue if isinstance(item, Job)])
+        left = sum(not isinstance(item, Job) for item in self._queue)
+        if left and self.fault is not None:
+            log.error("store_rows_lost", path=str(self.path), rows=left, error=str(self.fault))
+            self.lost = type(self.fault)(f"{left:,} rows were not written: {self.fault}")
+
+    def _transact(
+        self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job], *, sync: bool
+    ) -> None:
+        if sync:
+            connection.execute("PRAGMA synchronous = FULL")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            rows: dict[Sink, list[Any]] = {}
+            for item in batch:
+                if isinstance(item, Job):
+                    self._write_rows(connection, rows)
+                    rows = {}
+                    self._work(connection, item)
+                else:
+                    rows.setdefault(item[0], []).append(item[1])
+            self._write_rows(connection, rows)
+            connection.execute("COMMIT")
+        finally:
+            if sync and not connection.in_transaction:
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+
+    def _write_rows(self, connection: sqlite3.Connection, rows: dict[Sink, list[Any]]) -> None:
+        for sink, given in rows.items():
+            if self._attempt(connection, sink, given) is None:
+                continue
+            for row in given:  # one of them is bad: the others are still written
+                error = self._attempt(connection, sink, [row])
+                if error is not None:
+                    log.error("store_row_lost", path=str(self.path), error=repr(error))
+                    self.lost = StoreError(f"a row for `{self.path}` was refused: {error}")
+
+    def _attempt(
+        self, connection: sqlite3.Connection, sink: Sink, rows: list[Any]
+    ) -> Exception | None:
+        connection.execute("SAVEPOINT step")
+        try:
+            sink(connection, rows)
+        except Exception as error:  # a bad row must not stop the thread that writes for all
+            _undo(connection, error)
+            return error
+        connection.execute("RELEASE step")
+        return None
+
+    def _work(self, connection: sqlite3.Connection, job: Job) -> None:
+        if job.future.cancelled():
+            return
+        connection.execute("SAVEPOINT step")
+        try:
+            job.result = job.work(connection)
+        except Exception as error:  # handed to whoever waits for the job
+            _undo(connection, error)
+            job.error = explain(error, self.path) if isinstance(error, sqlite3.Error) else error
+        else:
+            job.error = None
+            connection.execute("RELEASE step")
+
+    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _undo(connection: sqlite3.Connection, error: Exception) -> None:
+    """Take back one step; raises `error` again where the whole transaction is gone."""
+    if is_fault(error) or not connection.in_transaction:
+        raise error
+    connection.execute("ROLLBACK TO step")
+    connection.execute("RELEASE step")
+
+
+def _succeed(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: "asyncio.Future[None]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _settle(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(job.error)

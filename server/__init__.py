@@ -1,0 +1,1 @@
+"""Who is served: the MCP surface, its transports, and the command line."""

@@ -1,0 +1,5 @@
+"""Guildry: an MCP agent server."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Who works: models, agents, budgets, plans and the teams made of them."""

@@ -1,0 +1,456 @@
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from guildry.errors import BudgetExceeded, ToolFailed
+from guildry.memory.journal import Journal
+from guildry.memory.ledger import EffectLedger
+from guildry.memory.objects import ObjectStore
+from guildry.memory.references import INLINE_SHAPE
+from guildry.memory.store import Store
+from guildry.tools.approval import OnlyInPerson
+from guildry.tools.base import (
+    READS,
+    REFERENCE_FORMAT,
+    Call,
+    Effects,
+    Embedded,
+    Invoke,
+    Link,
+    Media,
+    Outcome,
+    Text,
+    Tool,
+)
+from guildry.tools.caller import Caller
+from guildry.tools.dispatch import Dispatch
+from guildry.tools.grants import Grant
+from guildry.tools.registry import Catalog, UnknownTool
+from guildry.tools.results import estimate_tokens
+
+TABLE = [{"id": n, "name": f"row {n}", "total": n * 10} for n in range(2_000)]
+
+
+@dataclass
+class Gate:
+    """Dispatch over a real store, with tools that are functions of their arguments."""
+
+    catalog: Catalog
+    objects: ObjectStore
+    journal: Journal
+    ledger: EffectLedger
+    dispatch: Dispatch
+
+    def plug(
+        self,
+        name: str,
+        invoke: Invoke,
+        properties: dict[str, Any] | None = None,
+        effects: Effects = READS,
+        **more: Any,
+    ) -> None:
+        tool = Tool(
+            name=name,
+            plug=name,
+            description="",
+            input_schema={
+                "type": "object",
+                "properties": properties or {},
+                "required": list(properties or {}),
+            },
+            invoke=invoke,
+            effects=effects,
+            **more,
+        )
+        self.catalog.replace(name, [tool])
+
+
+@asynccontextmanager
+async def gate(folder: Path, **options: Any) -> AsyncIterator[Gate]:
+    async with Store.open(folder / "guildry.db") as store:
+        catalog = Catalog()
+        objects = ObjectStore(store, folder / "objects")
+        journal, ledger = Journal(store), EffectLedger(store)
+        dispatch = Dispatch(catalog, objects, journal, ledger, **options)
+        with anyio.fail_after(20):
+            yield Gate(catalog, objects, journal, ledger, dispatch)
+
+
+ME = Caller(Grant.root("local"), "local")
+
+
+def child(*tools: str, holder: str = "r1/1", **granted: Any) -> Caller:
+    return Caller(Grant.root("local").narrow(holder, tools=tools, **granted), "r1")
+
+
+async def give_table(_: dict[str, Any], __: Call) -> Outcome:
+    return Outcome((Text(json.dumps(TABLE)),))
+
+
+async def count(arguments: dict[str, Any], _: Call) -> Outcome:
+    return Outcome((Text(str(len(arguments["rows"]))),))
+
+
+async def echo(arguments: dict[str, Any], _: Call) -> Outcome:
+    return Outcome((Text(repr(arguments.get("text"))),))
+
+
+async def test_a_long_answer_is_stored_and_its_name_is_enough_for_the_next_tool(
+    tmp_path: Path,
+) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("count", count, {"rows": {"type": "array"}})
+
+        made = await g.dispatch.call(ME, "table", {})
+        counted = await g.dispatch.call(ME, "count", {"rows": "ref:table"})
+
+        assert counted.text == "2000"
+        assert estimate_tokens(made.text) < 200
+        assert made.size == len(json.dumps(TABLE))
+        assert made.saved_tokens > 10_000
+        assert await g.objects.value(made.references[0]) == TABLE
+        assert tuple(made.references[0].as_json()) == INLINE_SHAPE
+
+
+@pytest.mark.parametrize(
+    ("schema", "reference", "given"),
+    [
+        ({"type": "array"}, "ref:table#/0/name", None),
+        ({"type": "string"}, "ref:table#/0/name", "row 0"),
+        ({"type": "integer"}, "ref:table#/3/total", 30),
+        ({"type": "number"}, "ref:table#/3/total", 30),
+        ({"type": "string"}, "ref:table#/3/total", "30"),
+        ({"type": ["integer", "null"]}, "ref:table?query=[?id==`7`].total | [0]", 70),
+        ({"anyOf": [{"type": "object"}]}, "ref:table#/1", TABLE[1]),
+        ({}, "ref:table#/1", TABLE[1]),
+        ({"type": "string"}, "ref:table#/1", '{"id":1,"name":"row 1","total":10}'),
+        ({"type": "string", "format": REFERENCE_FORMAT}, "ref:table", "ref:table"),
+        ({"type": "array", "items": {"type": "integer"}}, ["ref:table#/2/total"], [20]),
+        ({"type": "string"}, "ref: not one", "ref: not one"),
+    ],
+)
+async def test_a_reference_becomes_what_the_schema_wants(
+    tmp_path: Path, schema: dict[str, Any], reference: Any, given: Any
+) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("show", echo, {"text": schema})
+        await g.dispatch.call(ME, "table", {})
+
+        result = await g.dispatch.call(ME, "show", {"text": reference})
+
+        if given is None:
+            assert result.is_error
+            assert "`text` takes array, and `ref:table#/0/name` is string" in result.text
+        else:
+            assert result.text == repr(given)
+
+
+async def test_a_text_becomes_json_where_the_tool_wants_a_list(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("count", count, {"rows": {"type": "array"}})
+        await g.objects.put(
+            b"[1, 2]", media_type="text/plain", name="list", namespace="local", owner="local"
+        )
+
+        assert (await g.dispatch.call(ME, "count", {"rows": "ref:list"})).text == "2"
+
+
+async def test_forged_foreign_and_unknown_references_fail_in_the_same_way(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("count", count, {"rows": {"type": "array"}})
+        mine = (await g.dispatch.call(child("table", holder="r1/1"), "table", {})).references[0]
+        other = child("count", holder="r1/2")
+
+        told = [
+            (await g.dispatch.call(other, "count", {"rows": text})).text.replace(text, "X")
+            for text in ("ref:table", "ref:unknown", mine.uri, "ref://" + "A" * 22)
+        ]
+
+        assert set(told) == {"there is no reference 'X' here: use one that you were given"}
+
+
+async def test_what_was_passed_to_a_child_can_be_read_by_it(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("count", count, {"rows": {"type": "array"}})
+        made = (await g.dispatch.call(child("table", holder="r1/1"), "table", {})).references[0]
+        other = child("count", holder="r1/2", references={made.id}, may_read={made.id})
+
+        assert (await g.dispatch.call(other, "count", {"rows": "ref:table"})).text == "2000"
+        assert (await g.dispatch.call(other, "count", {"rows": made.uri})).text == "2000"
+
+
+async def test_what_was_not_granted_is_unknown_and_what_is_plugged_later_is_not_shown(
+    tmp_path: Path,
+) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("echo", echo, {"text": {"type": "string"}})
+        g.plug("table", give_table)
+        g.plug("rule", echo, scope="admin")
+
+        with pytest.raises(UnknownTool, match="there is no tool 'table' here"):
+            await g.dispatch.call(child("echo"), "table", {})
+        with pytest.raises(UnknownTool):
+            await g.dispatch.call(ME, "nothing", {})
+        with pytest.raises(UnknownTool):
+            await g.dispatch.call(ME, "rule", {})
+        with pytest.raises(UnknownTool):
+            await g.dispatch.call(child("rule"), "rule", {})
+
+
+async def test_a_wrong_argument_is_told_before_the_tool_runs(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def note(arguments: dict[str, Any], _: Call) -> Outcome:
+        ran.append(arguments["text"])
+        return Outcome()
+
+    async with gate(tmp_path) as g:
+        g.plug("note", note, {"text": {"type": "string"}})
+
+        result = await g.dispatch.call(ME, "note", {"txet": "a", "text": 3})
+
+        assert result.is_error
+        assert result.text == (
+            "`note` was not called: 'txet' is not an argument of `note`: did you mean `text`?;"
+            " `text` is 3 (integer): give a string"
+        )
+        assert ran == []
+
+
+async def test_a_crash_hides_its_inside_and_a_tools_own_error_is_told(tmp_path: Path) -> None:
+    async def crash(_: dict[str, Any], __: Call) -> Outcome:
+        raise KeyError("secret-in-a-traceback")
+
+    async def refuse(_: dict[str, Any], __: Call) -> Outcome:
+        raise ToolFailed("the shop is closed: come back on Monday")
+
+    async with gate(tmp_path) as g:
+        g.plug("crash", crash)
+        g.plug("refuse", refuse)
+
+        crashed = await g.dispatch.call(ME, "crash", {})
+        refused = await g.dispatch.call(ME, "refuse", {})
+
+        assert crashed.is_error
+        assert "KeyError" in crashed.text
+        assert "secret" not in crashed.text
+        assert refused.text == "the shop is closed: come back on Monday"
+
+
+async def test_a_call_that_gives_no_answer_is_stopped_and_told(tmp_path: Path) -> None:
+    stopped = anyio.Event()
+
+    async def hang(_: dict[str, Any], __: Call) -> Outcome:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stopped.set()
+        return Outcome()
+
+    async with gate(tmp_path, call_timeout_s=0.01) as g:
+        g.plug("hang", hang)
+
+        result = await g.dispatch.call(ME, "hang", {})
+
+        assert stopped.is_set()
+        assert "gave no answer within 0.01 s and was stopped" in result.text
+
+
+async def test_a_deadline_in_the_grant_ends_a_call_as_well(tmp_path: Path) -> None:
+    async def hang(_: dict[str, Any], __: Call) -> Outcome:
+        await anyio.sleep_forever()
+        return Outcome()
+
+    async with gate(tmp_path) as g:
+        g.plug("hang", hang)
+
+        result = await g.dispatch.call(child("hang", deadline=anyio.current_time()), "hang", {})
+
+        assert "gave no answer within 0 s" in result.text
+
+
+class OneCall:
+    """A meter with one call in it."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+    def charge_call(self) -> None:
+        if not self.left:
+            raise BudgetExceeded("calls", 1, 1)
+        self.left -= 1
+
+
+async def test_a_refused_call_costs_nothing_and_a_spent_budget_refuses(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("echo", echo, {"text": {"type": "string"}})
+        caller = replace(ME, meter=OneCall())
+
+        refused = await g.dispatch.call(caller, "echo", {})
+        served = await g.dispatch.call(caller, "echo", {"text": "a"})
+        spent = await g.dispatch.call(caller, "echo", {"text": "a"})
+
+        assert (refused.is_error, served.is_error, spent.is_error) == (True, False, True)
+        assert "the budget of 1 calls is spent" in spent.text
+
+
+async def test_every_call_is_in_the_journal_with_what_came_of_it(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("count", count, {"rows": {"type": "array"}})
+        made = await g.dispatch.call(ME, "table", {})
+        await g.dispatch.call(ME, "count", {"rows": "ref:table"})
+        await g.dispatch.call(ME, "count", {"rows": 1})
+
+        entries = await g.journal.read("local")
+
+        assert [(e.kind, e.data["tool"], e.data["status"]) for e in entries] == [
+            ("tool", "table", "ok"),
+            ("tool", "count", "ok"),
+            ("tool", "count", "refused"),
+        ]
+        assert entries[0].data["reference"] == made.references[0].id
+        assert entries[0].data["saved_tokens"] == made.saved_tokens
+        assert list(entries[1].data["read"]) == [made.references[0].id]
+        assert entries[1].data["arguments"] == {"rows": "ref:table"}
+
+
+async def test_a_cancelled_call_is_in_the_journal_too(tmp_path: Path) -> None:
+    started = anyio.Event()
+
+    async def hang(_: dict[str, Any], __: Call) -> Outcome:
+        started.set()
+        await anyio.sleep_forever()
+        return Outcome()
+
+    async with gate(tmp_path) as g:
+        g.plug("hang", hang)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(g.dispatch.call, ME, "hang", {})
+            await started.wait()
+            tasks.cancel_scope.cancel()
+
+        assert [entry.data["status"] for entry in await g.journal.read("local")] == ["cancelled"]
+
+
+async def test_a_durable_call_that_writes_is_in_the_ledger_before_it_runs(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async with gate(tmp_path) as g:
+
+        async def pay(_: dict[str, Any], __: Call) -> Outcome:
+            seen.append(len(await g.ledger.unsettled("r1")))
+            return Outcome((Text("paid"),))
+
+        g.plug("pay", pay, effects=Effects())
+        g.plug("look", pay, effects=READS)
+        caller = replace(child("pay", "look"), durable=True)
+
+        await g.dispatch.call(caller, "pay", {})
+        await g.dispatch.call(caller, "look", {})
+
+        assert seen == [1, 0]
+        assert await g.ledger.unsettled("r1") == []
+
+
+async def test_an_agent_may_not_do_what_only_a_person_may(tmp_path: Path) -> None:
+    async with gate(tmp_path, guards=[OnlyInPerson(["pay*"])]) as g:
+        g.plug("pay_bill", echo, effects=Effects())
+
+        by_agent = await g.dispatch.call(child("pay_bill"), "pay_bill", {})
+        in_person = await g.dispatch.call(ME, "pay_bill", {})
+
+        assert "needs a person's approval" in by_agent.text
+        assert "local → r1/1" in by_agent.text
+        assert not in_person.is_error
+
+
+async def test_data_and_text_that_say_the_same_reach_a_model_once(tmp_path: Path) -> None:
+    async def both(_: dict[str, Any], __: Call) -> Outcome:
+        return Outcome((Text('{\n  "n": 1\n}'),), structured={"n": 1}, has_structured=True)
+
+    async def wrapped(_: dict[str, Any], __: Call) -> Outcome:
+        return Outcome((Text("hello"),), structured={"result": "hello"}, has_structured=True)
+
+    async def apart(_: dict[str, Any], __: Call) -> Outcome:
+        return Outcome((Text("one row"),), structured={"n": 1}, has_structured=True)
+
+    async with gate(tmp_path) as g:
+        g.plug("both", both)
+        g.plug("wrapped", wrapped)
+        g.plug("apart", apart)
+
+        texts = [
+            (await g.dispatch.call(ME, name, {})).text for name in ("both", "wrapped", "apart")
+        ]
+
+        assert texts == ['{"n":1}', '{"result":"hello"}', 'one row\n{"n":1}']
+
+
+async def test_only_the_long_part_of_an_answer_is_stored(tmp_path: Path) -> None:
+    async def answer(_: dict[str, Any], __: Call) -> Outcome:
+        return Outcome((Text("2000 rows"),), structured={"rows": TABLE}, has_structured=True)
+
+    async with gate(tmp_path) as g:
+        g.plug("rows", answer)
+
+        result = await g.dispatch.call(ME, "rows", {})
+
+        assert result.text.startswith("2000 rows\n[stored as ref:rows: application/json")
+        assert [type(block) for block in result.blocks] == [Text, Link]
+        assert await g.objects.select(result.references[0], "#/rows/1/total") == 10
+
+
+async def test_a_model_gets_an_image_as_a_reference_and_a_client_as_it_is(tmp_path: Path) -> None:
+    picture = Media(b"\x89PNG....", "image/png")
+
+    async def draw(_: dict[str, Any], __: Call) -> Outcome:
+        return Outcome((Text("drawn"), picture, Embedded("file:///a", text="inside")))
+
+    async with gate(tmp_path) as g:
+        g.plug("draw", draw)
+
+        for_model = await g.dispatch.call(ME, "draw", {})
+        for_client = await g.dispatch.call(replace(ME, for_model=False), "draw", {})
+
+        assert for_model.text == "drawn\n[image/png, 8 bytes: ref:draw]\ninside"
+        assert await g.objects.read(for_model.references[0]) == picture.data
+        assert for_client.blocks == (
+            Text("drawn"), picture, Embedded("file:///a", text="inside"),
+        )  # fmt: skip
+
+
+async def test_labels_travel_with_what_was_read(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("fetch", give_table, effects=replace(READS, egress=True))
+        g.plug("copy", give_table, {"rows": {"type": "array"}})
+        await g.dispatch.call(ME, "fetch", {})
+
+        copied = await g.dispatch.call(ME, "copy", {"rows": "ref:fetch"})
+
+        assert copied.references[0].labels == {"untrusted:fetch", "plug:copy"}
+
+
+async def test_concurrent_calls_get_their_own_answers(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("echo", echo, {"text": {"type": "string"}})
+        answers: dict[int, str] = {}
+
+        async def ask(n: int) -> None:
+            answers[n] = (await g.dispatch.call(ME, "echo", {"text": str(n)})).text
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(200):
+                tasks.start_soon(ask, n)
+
+        assert answers == {n: repr(str(n)) for n in range(200)}

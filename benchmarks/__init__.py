@@ -1,0 +1,1 @@
+"""Guildry measured beside its peers, in the same run on the same machine."""

@@ -1,0 +1,9 @@
+"""An echo tool that says that it only reads."""
+
+from guildry.tools.functions import reads
+
+
+@reads
+async def echo(text: str) -> str:
+    """Return the text that was given."""
+    return text

@@ -52,7 +52,7 @@ def is_subset(child: Grant, parent: Grant) -> bool:
         and child.references <= parent.references
         and 0 <= child.depth < parent.depth
         and child.scopes <= parent.scopes
-        and child.chain[:-1] == parent.chain
+        and child.chain[: len(parent.chain)] == parent.chain
     )
 
 

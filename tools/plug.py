@@ -1,0 +1,198 @@
+"""What a plug is: a source of tools that can come and go, and how it is told of.
+
+Knows no kind of plug and no board.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal, Protocol
+
+from guildry.tools.base import Json, Tool
+
+__all__ = [
+    "LIMITS",
+    "NO_ENVIRONMENT",
+    "Loaded",
+    "Opener",
+    "Plug",
+    "PlugLimits",
+    "PlugReport",
+    "PlugState",
+    "PlugStatus",
+    "Quarantined",
+    "Wanted",
+    "Watched",
+]
+
+NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
+"""No variables besides the usual few."""
+
+PlugState = Literal["starting", "ready", "restarting", "failed", "closing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A file, or a folder whose files with `suffix` count, that a plug was loaded from."""
+
+    path: Path
+    suffix: str = ".py"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """One tool (or one file of tools) that is left out alone, and why."""
+
+    tool: str
+    reason: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the two by name."""
+        return {"tool": self.tool, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a plug offers: tools by their names there, and what it had to leave out."""
+
+    tools: tuple[Tool, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+
+
+class Plug(Protocol):
+    """A source of tools.
+
+    The board calls `open` once, `reload` any number of times after it, and `close` once, never two
+    of them at a time. After a failed `open` it calls `close`, and may call `open` again.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name on the board."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word: `python`, `mcp`."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """What it was plugged from, as the caller wrote it."""
+        ...
+
+    @property
+    def watched(self) -> tuple[Watched, ...]:
+        """Files and folders whose saved changes reload it."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """Why its tools cannot be served at this moment, or None while they can."""
+        ...
+
+    async def open(self, changed: Callable[[], None]) -> Loaded:
+        """Start, and return what is offered. Call `changed` whenever that is no longer true.
+
+        Raises:
+            PlugError: it cannot start; names the source and the cure.
+        """
+        ...
+
+    async def reload(self) -> Loaded:
+        """Return what is offered now.
+
+        Raises:
+            PlugError: it cannot tell; the tools offered before go on serving.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop, within a stated time. Leaves no process and no task."""
+        ...
+
+
+Opener = Callable[[str, str], Plug | None]
+"""Return a plug for a source and a name, not yet opened, or None when the source is not its kind.
+
+Raises `PlugError` when the source is its kind and cannot be right.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlugLimits:
+    """How long the steps of a plug may take, in seconds.
+
+    Args:
+        start_s: to start a server or import a file, up to its list of tools.
+        call_s: one call of an MCP tool that names no limit of its own. Progress starts it anew.
+        drain_s: calls in flight while a plug is withdrawn.
+        close_s: a server that was asked to end, before it is killed.
+        backoff_s: the first wait before a crashed server is started again; doubles each time.
+        backoff_max_s: the longest such wait.
+        restarts: how often in a row it is started again before it waits for the next call.
+    """
+
+    start_s: float = 20.0
+    call_s: float = 60.0
+    drain_s: float = 10.0
+    close_s: float = 2.0
+    backoff_s: float = 0.25
+    backoff_max_s: float = 15.0
+    restarts: int = 5
+
+
+LIMITS: Final = PlugLimits()
+"""The limits where none are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A source to plug, with its name (derived from the source if None) and its environment."""
+
+    source: str
+    name: str | None = None
+    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class PlugReport:
+    """What came of plugging a source: the names that callers say, and what was left out."""
+
+    plug: str
+    tools: tuple[str, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the report as `plug` answers it."""
+        return {
+            "plug": self.plug,
+            "tools": list(self.tools),
+            "quarantined": [each.as_json() for each in self.quarantined],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlugStatus:
+    """How a plug is."""
+
+    name: str
+    kind: str
+    source: str
+    state: PlugState
+    tools: tuple[str, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the status as `list_plugs` answers it."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "source": self.source,
+            "state": self.state,
+            "tools": list(self.tools),
+            "quarantined": [each.as_json() for each in self.quarantined],
+            "error": self.error,
+        }

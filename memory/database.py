@@ -1,6 +1,7 @@
 """How a database file is opened: settings, schema version, and what can be wrong with it."""
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +102,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
+        with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
             connection.execute("ROLLBACK")
         raise
 

@@ -5,7 +5,9 @@ and stop, with `model` beside them so that a run can be replayed and its cost re
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
+
+from guildry.memory.selectors import is_list
 
 __all__ = [
     "Aggregated",
@@ -19,6 +21,7 @@ __all__ = [
     "Spawned",
     "Stopped",
     "ToolCalled",
+    "event_of",
 ]
 
 EventKind = Literal["spawn", "delegate", "message", "model", "tool", "return", "aggregate", "stop"]
@@ -141,3 +144,28 @@ class Entry:
     kind: EventKind
     agent: str
     data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+_KINDS: Final[dict[str, type[Event]]] = {kind.kind: kind for kind in get_args(Event)}
+
+
+def event_of(entry: Entry) -> Event:
+    """Return the event that an entry was made of.
+
+    Raises:
+        ValueError: the entry does not hold a whole event, as one that could not be written as JSON.
+    """
+    try:
+        kind = _KINDS[entry.kind]
+        said = {key: _frozen(kind, key, value) for key, value in entry.data.items()}
+        return kind(agent=entry.agent, **said)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"entry {entry.seq} of `{entry.run}` holds no whole event") from error
+
+
+def _frozen(kind: type[Event], key: str, value: Any) -> Any:
+    """Return what JSON made a list of as the tuple that the event has there."""
+    if not str(kind.__annotations__[key]).startswith("tuple"):
+        return value
+    items: list[Any] = value
+    return tuple(tuple(each) if is_list(each) else each for each in items)

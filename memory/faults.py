@@ -35,8 +35,6 @@ def is_fault(error: BaseException) -> bool:
 
 def explain(error: Exception, path: Path) -> StoreError:
     """Return the error that tells an operator what is wrong with the database and what to do."""
-    if isinstance(error, StoreError):
-        return error
     code = _primary(error)
     if code in _LOCKED:
         return StoreLocked(

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final, get_args
@@ -17,10 +17,12 @@ __all__ = ["Journal"]
 
 _PAGE: Final = 500
 _LOOK_S: Final = 1.0
-_ROWS_AT_ONCE: Final = 32
+_ROWS_AT_ONCE: Final = (128, 16)
 _COLUMNS: Final = "INSERT INTO entries (run, seq, at, kind, agent, data) VALUES "
 _INSERT_ONE: Final = f"{_COLUMNS}(?, ?, ?, ?, ?, ?)"
-_INSERT_MANY: Final = _COLUMNS + ", ".join(["(?, ?, ?, ?, ?, ?)"] * _ROWS_AT_ONCE)
+_INSERT_SEVERAL: Final = {
+    count: _COLUMNS + ", ".join(["(?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_AT_ONCE
+}
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
@@ -62,10 +64,11 @@ class Journal:
         await self._store.flush()
         return await self._committed(run, after, -1 if limit is None else limit)
 
-    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[Entry]:
+    async def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[Entry, None]:
         """Yield the entries of a run, those to come included, until the run itself stops.
 
-        What a slow follower has not taken stays in the database and nowhere else.
+        What a slow follower has not taken stays in the database and nowhere else. Whoever leaves
+        early closes the generator (`contextlib.aclosing`).
         """
         tail = self._tails.setdefault(run, _Tail())
         tail.followers += 1
@@ -140,12 +143,13 @@ def _insert(connection: sqlite3.Connection, rows: list[_Row]) -> None:
     for run, at, kind, agent, text in rows:
         last[run] = seq = last[run] + 1
         numbered.append((run, seq, at, kind, agent, text))
-    whole = len(numbered) // _ROWS_AT_ONCE * _ROWS_AT_ONCE
-    for start in range(0, whole, _ROWS_AT_ONCE):
-        several = numbered[start : start + _ROWS_AT_ONCE]
-        connection.execute(_INSERT_MANY, [value for row in several for value in row])
-    if whole < len(numbered):
-        connection.executemany(_INSERT_ONE, numbered[whole:])
+    start = 0
+    for count, insert in _INSERT_SEVERAL.items():
+        while len(numbered) - start >= count:
+            several = numbered[start : start + count]
+            connection.execute(insert, [value for row in several for value in row])
+            start += count
+    connection.executemany(_INSERT_ONE, numbered[start:])
 
 
 _FIELDS: Final = {

@@ -36,6 +36,4 @@ class Names:
 
     def drop(self, id: str) -> None:
         """Free the name of `id`."""
-        name = self.names.pop(id, None)
-        if name is not None:
-            self.ids.pop(name, None)
+        self.ids.pop(self.names.pop(id, ""), None)

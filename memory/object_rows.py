@@ -86,14 +86,15 @@ def insert_objects(
 
 def select_reference(connection: sqlite3.Connection, id: str) -> Reference | None:
     """Return the reference of that id under its first name, or None."""
-    row = connection.execute(f"{_REFERENCE} n.is_first WHERE o.id = ?", (id,)).fetchone()
+    row = connection.execute(f"{_REFERENCE} n.is_first WHERE o.id = ?", (storable(id),)).fetchone()
     return None if row is None else _reference(row)
 
 
 def select_named(connection: sqlite3.Connection, namespace: str, name: str) -> str | None:
     """Return the id that a name stands for, or None."""
     row = connection.execute(
-        "SELECT id FROM names WHERE namespace = ? AND name = ?", (namespace, name)
+        "SELECT id FROM names WHERE namespace = ? AND name = ?",
+        (storable(namespace), storable(name)),
     ).fetchone()
     return None if row is None else str(row[0])
 
@@ -146,13 +147,15 @@ def delete_expired(connection: sqlite3.Connection, now: float) -> tuple[list[str
     ).fetchall()
     files: list[str] = []
     for digest in {digest for _, digest in expired}:
-        gone = connection.execute(
-            "DELETE FROM contents WHERE digest = ?1"
-            " AND NOT EXISTS (SELECT 1 FROM objects WHERE digest = ?1) RETURNING body IS NULL",
+        unused = connection.execute(
+            "SELECT body IS NULL FROM contents WHERE digest = ?1"
+            " AND NOT EXISTS (SELECT 1 FROM objects WHERE digest = ?1)",
             (digest,),
         ).fetchone()
-        if gone is not None and gone[0]:
-            files.append(digest)
+        if unused is not None:  # SQLite 3.40 returns the wrong value from `DELETE … RETURNING`
+            connection.execute("DELETE FROM contents WHERE digest = ?", (digest,))
+            if unused[0]:
+                files.append(digest)
     return [id for id, _ in expired], files
 
 

@@ -40,12 +40,11 @@ __all__ = ["ObjectStore"]
 
 _ON_LOOP_BYTES: Final = 16_384
 _UNWRITTEN_BYTES: Final = 8_000_000
-_UNWRITTEN_ROWS: Final = 10_000
+_UNWRITTEN_ROWS: Final = 1_000
 _CACHED_REFERENCES: Final = 20_000
 _CACHED_NAMESPACES: Final = 1_000
 _CACHED_BYTES: Final = 32_000_000
 _CACHED_EACH: Final = 4_000_000
-_ATTEMPTS: Final = 3
 
 
 class ObjectStore:
@@ -134,21 +133,11 @@ class ObjectStore:
             expires_at=None if ttl_s is None else now + ttl_s,
         )
         try:
-            if len(content) > self._inline_bytes:
-                await self._put_large(reference, content)
-            else:
-                self._store.post_row(insert_objects, NewObject(reference, content))
-                self._unwritten += len(content)
+            await self._write(reference, content)
         except BaseException:
             names.drop(id)
             raise
-        self._references.put(id, reference)
-        self._contents.put(seen.digest, content, len(content))
-        if seen.parsed is not None:
-            self._parsed.put(seen.digest, seen.parsed, len(content))
-        if self._unwritten > _UNWRITTEN_BYTES or self._store.waiting > _UNWRITTEN_ROWS:
-            self._unwritten = 0
-            await self._store.flush()
+        self._remember(reference, content, seen.parsed)
         return reference
 
     async def read(self, reference: Reference) -> bytes:
@@ -319,9 +308,7 @@ class ObjectStore:
         found = self._namespaces.get(namespace)
         if found is not None:
             return found
-        if (
-            self._loaded >= _CACHED_NAMESPACES
-        ):  # it may be one whose names were posted, then dropped
+        if self._loaded >= _CACHED_NAMESPACES:  # it may have been here, with names just posted
             await self._store.flush()
         taken = await self._store.read(lambda reader: select_names(reader, namespace))
         found = self._namespaces.get(namespace)  # another task may have been faster
@@ -331,22 +318,30 @@ class ObjectStore:
             self._namespaces.put(namespace, found)
         return found
 
-    async def _put_large(self, reference: Reference, content: bytes) -> None:
+    async def _write(self, reference: Reference, content: bytes) -> None:
+        if len(content) > self._inline_bytes:
+            await self._write_large(reference, content)
+            return
+        if self._unwritten > _UNWRITTEN_BYTES or self._store.waiting > _UNWRITTEN_ROWS:
+            self._unwritten = 0
+            await self._store.flush()
+        self._store.post_row(insert_objects, NewObject(reference, content))
+        self._unwritten += len(content)
+
+    async def _write_large(self, reference: Reference, content: bytes) -> None:
         """Write the file, then the row: whoever sees the row can read the file."""
         digest = reference.digest
         row = NewObject(reference, None)
 
         def insert(connection: sqlite3.Connection) -> bool:
             if not self._files.has(digest, len(content)):
-                return False  # it was there, and expired between the two steps
+                return False  # it was there already, and expired between the two steps
             insert_objects(connection, [row])
             return True
 
-        for _ in range(_ATTEMPTS):
+        await to_thread.run_sync(self._files.write, digest, content)
+        while not await self._store.write(insert):
             await to_thread.run_sync(self._files.write, digest, content)
-            if await self._store.write(insert):
-                return
-        raise StoreError(f"`{digest}` could not be kept: its file is removed again and again")
 
     def _remove_files(self, connection: sqlite3.Connection, digests: list[str]) -> None:
         """Remove files inside a transaction, in which nobody else can come to need them."""
@@ -362,6 +357,12 @@ class ObjectStore:
             return self._files.read(digest, size) if body is None else body
 
         return await self._store.read(select_body)
+
+    def _remember(self, reference: Reference, content: bytes, parsed: list[Json] | None) -> None:
+        self._references.put(reference.id, reference)
+        self._contents.put(reference.digest, content, len(content))
+        if parsed is not None:
+            self._parsed.put(reference.digest, parsed, len(content))
 
     def _forget(self, id: str) -> None:
         found = self._references.get(id)

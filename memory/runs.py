@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,11 +37,10 @@ def is_running(process: str) -> bool:
     if not number.isdigit():
         return False
     try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
+        with suppress(PermissionError):  # it is there, and another user's
+            os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        pass  # it is there, and another user's
     return started == _started(int(number))
 
 

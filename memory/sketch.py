@@ -3,9 +3,10 @@
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from json.encoder import encode_basestring
+from typing import Final
 
 from guildry.memory.selectors import Json, is_list, is_object
 
@@ -28,11 +29,13 @@ PREVIEW_LENGTH: Final = 280
 """The most characters that a preview has."""
 
 _SAMPLED: Final = 8
-_LOOKS: Final = ((4, 12), (3, 8), (2, 8), (2, 4), (1, 8), (1, 3), (0, 0))
-"""How deep and how wide to look: the first pair whose sketch is short enough is taken."""
+_LOOKS: Final = ((4, 12), (3, 8), (2, 8), (2, 4), (1, 8), (1, 3), (1, 1), (0, 0))
+"""How deep and how wide to look: the first pair whose sketch is short enough is taken. The last
+one's always is."""
 
 _MAX_PARSED_BYTES: Final = 16_000_000
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_encode: Final = json.JSONEncoder().encode
 _TABLES: Final = {"text/csv": ",", "text/tab-separated-values": "\t"}
 
 
@@ -55,12 +58,8 @@ def sketch(value: Json) -> str:
     """
     if isinstance(value, str):
         return _measure(value)
-    shape = ""
-    for depth, width in _LOOKS:
-        shape = _shape(value, depth, width)
-        if len(shape) <= SKETCH_LENGTH:
-            break
-    return shape
+    shapes = (_shape(value, depth, width) for depth, width in _LOOKS)
+    return next(shape for shape in shapes if len(shape) <= SKETCH_LENGTH)
 
 
 def preview(value: Json) -> str:
@@ -71,12 +70,7 @@ def preview(value: Json) -> str:
     if isinstance(value, str):
         return _cut(value[: PREVIEW_LENGTH + 1])
     pieces: list[str] = []
-    length = 0
-    for piece in _compact(value):
-        pieces.append(piece)
-        length += len(piece)
-        if length > PREVIEW_LENGTH:
-            break
+    _write(value, pieces, PREVIEW_LENGTH)
     return _cut("".join(pieces))
 
 
@@ -100,13 +94,14 @@ def describe_json(value: Json) -> tuple[str, str]:
 
 def describe_text(content: bytes, media_type: str) -> tuple[str, str]:
     """Return the sketch and the preview of text, decoding no more than its beginning."""
-    count = content.count(b"\n") + (content[-1:] not in (b"\n", b""))
+    lines = content.count(b"\n") + (content[-1:] not in (b"\n", b""))
     head = content[: 4 * PREVIEW_LENGTH + 4].decode("utf-8", "replace")
-    told = f"{_lines(count)}, {_size(len(content))}"
+    told = f"{_lines(lines)}, {_size(len(content))}"
     delimiter = _TABLES.get(_bare(media_type))
     columns = [] if delimiter is None else _columns(content, delimiter)
     if columns:
-        told = f"{told}; {len(columns)} columns: {', '.join(columns)}"
+        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+        told = f"{told}; {count}: {', '.join(columns)}"
     return _cut(told, SKETCH_LENGTH), preview(head)
 
 
@@ -168,18 +163,14 @@ def _kind(value: Json) -> str:
             return "int"
         case float():
             return "float"
-        case str():
-            return "str"
-        case list():
-            return "list"
         case _:
-            return "object"
+            return "str"
 
 
 def _key(key: str) -> str:
     if _PLAIN_KEY.fullmatch(key):
         return key
-    return json.dumps(key if len(key) <= 32 else f"{key[:31]}…")
+    return _quoted(key if len(key) <= 32 else f"{key[:31]}…")
 
 
 def _measure(text: str) -> str:
@@ -198,7 +189,7 @@ def _lines(count: int) -> str:
 
 def _size(size: int) -> str:
     if size < 1_000:
-        return f"{size} bytes"
+        return "1 byte" if size == 1 else f"{size} bytes"
     if size < 1_000_000:
         return f"{size / 1_000:.0f} KB"
     return f"{size / 1_000_000:.1f} MB" if size < 1_000_000_000 else f"{size / 1e9:.1f} GB"
@@ -212,33 +203,35 @@ def _columns(content: bytes, delimiter: str) -> list[str]:
         return []
 
 
-def _compact(value: Json) -> Iterator[str]:
-    """Yield the compact JSON of a value, piece by piece, so that a reader may stop early."""
+def _write(value: Json, pieces: list[str], room: int) -> int:
+    """Add the compact JSON of a value, and stop once `room` is exceeded; returns what is left."""
     if is_object(value):
         mark = "{"
         for key, each in value.items():
-            yield f"{mark}{_quoted(key)}:"
-            yield from _compact(each)
+            if room < 0:
+                return room
+            piece = f"{mark}{_quoted(key)}:"
+            pieces.append(piece)
+            room = _write(each, pieces, room - len(piece))
             mark = ","
-        yield "}" if mark == "," else "{}"
+        piece = "}" if mark == "," else "{}"
     elif is_list(value):
         mark = "["
         for each in value:
-            yield mark
-            yield from _compact(each)
+            if room < 0:
+                return room
+            pieces.append(mark)
+            room = _write(each, pieces, room - 1)
             mark = ","
-        yield "]" if mark == "," else "[]"
+        piece = "]" if mark == "," else "[]"
     else:
-        yield _quoted(value) if isinstance(value, str) else _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= PREVIEW_LENGTH else f"{text[:PREVIEW_LENGTH]}…"
+        piece = _quoted(value) if isinstance(value, str) else _encode(value)
+    pieces.append(piece)
+    return room - len(piece)
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text[: PREVIEW_LENGTH + 1], ensure_ascii=False)
+    return encode_basestring(text if len(text) <= PREVIEW_LENGTH else text[: PREVIEW_LENGTH + 1])
 
 
 def _cut(text: str, length: int = PREVIEW_LENGTH) -> str:

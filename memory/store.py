@@ -4,7 +4,6 @@ import asyncio  # noqa: TID251 - anyio has no future that a foreign thread can s
 import shutil
 import sqlite3
 import tempfile
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,14 +16,14 @@ from anyio import CapacityLimiter, to_thread
 from guildry.errors import StoreError, StoreLocked
 from guildry.memory.database import open_reader
 from guildry.memory.faults import explain
-from guildry.memory.writer import MAX_WAITING, Job, Sink, Writer
+from guildry.memory.writer import MAX_WAITING, Job, Sink, Writer, nothing
 
 __all__ = ["MAX_WAITING", "Sink", "Store", "storable"]
 
 T = TypeVar("T")
 
 _READERS: Final = 4
-_WAIT_S: Final = 30.0
+_STEPS_BETWEEN_LOOKS: Final = 100_000
 
 
 class Store:
@@ -35,9 +34,10 @@ class Store:
     process; `sync=True` also waits for the disk itself, so that it survives a loss of power.
     """
 
-    def __init__(self, writer: Writer, *, busy_timeout_s: float) -> None:
+    def __init__(self, writer: Writer, *, busy_timeout_s: float, wait_s: float) -> None:
         self._writer = writer
         self._busy_timeout_s = busy_timeout_s
+        self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._limiter = CapacityLimiter(_READERS)
         self._idle: deque[sqlite3.Connection] = deque()
@@ -46,13 +46,14 @@ class Store:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: Path | None, *, busy_timeout_s: float = 5.0
+        cls, path: Path | None, *, busy_timeout_s: float = 5.0, wait_s: float = 30.0
     ) -> "AsyncGenerator[Store, None]":
         """Open the database at `path`, or a private one that is removed at the end for None.
 
         Args:
             path: the file; it and its folder are created where they do not exist.
             busy_timeout_s: how long to wait for another process that is writing.
+            wait_s: how long a single read or write may take, its time in the queue included.
 
         Raises:
             StoreLocked: another process holds the database.
@@ -72,7 +73,7 @@ class Store:
         try:
             with anyio.CancelScope(shield=True):  # bounded by the time-out for locks
                 await writer.start()
-            store = cls(writer, busy_timeout_s=busy_timeout_s)
+            store = cls(writer, busy_timeout_s=busy_timeout_s, wait_s=wait_s)
             try:
                 yield store
             finally:
@@ -142,7 +143,7 @@ class Store:
             StoreError: the database refuses, or refused a row since the last flush.
         """
         if not self._writer.is_idle:
-            job = Job(_nothing, self._loop.create_future(), sync=False)
+            job = Job(nothing, self._loop.create_future(), sync=False)
             self._writer.submit(job, urgent=urgent)
             await self._settled(job)
         lost, self._writer.lost = self._writer.lost, None
@@ -159,24 +160,25 @@ class Store:
         """
         reading = _Reading(self, work)
         try:
-            with anyio.move_on_after(_WAIT_S):
+            with anyio.move_on_after(self._wait_s):
                 return await to_thread.run_sync(
                     reading.run, abandon_on_cancel=True, limiter=self._limiter
                 )
         except sqlite3.Error as error:
             raise explain(error, self.path) from error
         finally:
-            reading.interrupt()
+            reading.abandon()
         raise StoreError(
-            f"reading `{self.path}` took longer than {_WAIT_S:g} s and was stopped: ask for less"
+            f"reading `{self.path}` took longer than {self._wait_s:g} s and was stopped: ask for"
+            " less at once"
         )
 
     async def _settled(self, job: Job) -> Any:
-        with anyio.move_on_after(_WAIT_S + self._busy_timeout_s):
+        with anyio.move_on_after(self._wait_s):
             return await job.future
         raise StoreLocked(
             f"the database `{self.path}` did not take a write within"
-            f" {_WAIT_S + self._busy_timeout_s:g} s: check its disk, and end other processes that"
+            f" {self._wait_s:g} s: check its disk, and end other processes that"
             " use it"
         )
 
@@ -212,38 +214,26 @@ def storable(text: str) -> str:
 
 
 class _Reading:
-    """One read, which can be stopped from another thread while it runs."""
+    """One read, which stops soon after nobody waits for it any longer."""
 
     def __init__(self, store: Store, work: Callable[[sqlite3.Connection], Any]) -> None:
         self._store = store
         self._work = work
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
         self._is_over = False
 
     def run(self) -> Any:
         connection = self._store.take_reader()
-        with self._lock:
-            self._connection = connection
         try:
-            if not self._is_over:
-                return self._work(connection)
+            # `interrupt` would miss a query that is just about to start.
+            connection.set_progress_handler(lambda: self._is_over, _STEPS_BETWEEN_LOOKS)
+            return self._work(connection)
         finally:
-            with self._lock:
-                self._connection = None
             self._store.give_reader(connection)
 
-    def interrupt(self) -> None:
-        with self._lock:
-            self._is_over = True
-            if self._connection is not None:
-                self._connection.interrupt()
+    def abandon(self) -> None:
+        self._is_over = True
 
 
 def _execute(connection: sqlite3.Connection, rows: list[tuple[str, Sequence[Any]]]) -> None:
     for sql, parameters in rows:
         connection.execute(sql, parameters)
-
-
-def _nothing(connection: sqlite3.Connection) -> None:
-    """Do no work: a flush waits for the commit alone."""

@@ -21,7 +21,7 @@ from guildry.errors import StoreError
 from guildry.memory.database import open_writer
 from guildry.memory.faults import explain, is_fault
 
-__all__ = ["MAX_WAITING", "Job", "Sink", "Writer"]
+__all__ = ["MAX_WAITING", "Job", "Sink", "Writer", "nothing"]
 
 log = structlog.get_logger()
 
@@ -35,7 +35,9 @@ MAX_WAITING: Final = 50_000
 """Posted rows that may wait; one more is refused."""
 
 _MAX_BATCH: Final = 5_000
-_LINGER_S: Final = 0.01
+_GIVE_WAY_ROWS: Final = 2_048
+_GIVE_WAY_S: Final = 0.002
+_LINGER_S: Final = 0.05
 _RETRY_S: Final = 1.0
 
 
@@ -68,13 +70,15 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = synchronous
         self._loop = asyncio.get_running_loop()
-        self._opened: asyncio.Future[None] = self._loop.create_future()
-        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._opened = Job(nothing, self._loop.create_future(), sync=False)
+        self._closed = Job(nothing, self._loop.create_future(), sync=False)
         self._queue: deque[tuple[Sink, Any] | Job] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._rung = False
         self._busy = False
         self._stopping = False
+        self._give_way_at = _GIVE_WAY_ROWS
+        self._committed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="guildry-writer", daemon=True)
 
     @property
@@ -90,13 +94,13 @@ class Writer:
     async def start(self) -> None:
         """Open the database in the thread; raises what `open_writer` raises."""
         self._thread.start()
-        await self._opened
+        await self._opened.future
 
     async def stop(self) -> None:
         """Write what is left, close the database and end the thread."""
         self._stopping = True
         self._bell.put(True)
-        await self._closed
+        await self._closed.future
 
     def post(self, sink: Sink, row: Any) -> None:
         """Queue a row, without waiting for it."""
@@ -107,17 +111,29 @@ class Writer:
         if not self._rung:
             self._rung = True
             self._bell.put(False)
+        if len(queue) >= self._give_way_at:
+            self._give_way()
 
     def submit(self, job: Job, *, urgent: bool = True) -> None:
         """Queue a job; its future is settled once the job is committed or has failed."""
         if self._stopping:
             raise self._refusal()
         self._queue.append(job)
-        if urgent:
+        if urgent or not self._rung:
+            self._rung = self._rung or not urgent
+            self._bell.put(urgent)
+
+    def _give_way(self) -> None:
+        """Let the writer run, for at most `_GIVE_WAY_S`.
+
+        A loop that never waits keeps the interpreter's lock, and the writer then does not get to
+        run at all: it takes a moment in which this thread does nothing.
+        """
+        self._give_way_at = len(self._queue) + _GIVE_WAY_ROWS // 4
+        if self.fault is None:
+            self._committed.clear()
             self._bell.put(True)
-        elif not self._rung:
-            self._rung = True
-            self._bell.put(False)
+            self._committed.wait(_GIVE_WAY_S)
 
     def _refusal(self) -> StoreError:
         if self._stopping:
@@ -135,18 +151,21 @@ class Writer:
                 self.path, busy_timeout_s=self._busy_timeout_s, synchronous=self._synchronous
             )
         except Exception as error:  # whatever it is, the opener must hear of it
-            self._tell(_fail, self._opened, error)
+            self._opened.error = error
+            self._tell([self._opened])
             return
-        self._tell(_succeed, self._opened)
+        self._opened.error = self._closed.error = None
+        self._tell([self._opened])
         try:
             self._serve(connection)
         finally:
             connection.close()
-            self._tell(_succeed, self._closed)
+            self._tell([self._closed])
 
     def _serve(self, connection: sqlite3.Connection) -> None:
+        batch: list[tuple[Sink, Any] | Job] = []
         while True:
-            if not self._queue or self.fault is not None:
+            if len(batch) < _MAX_BATCH or self.fault is not None:
                 self._await_work()
             stopping = self._stopping
             self._busy = True
@@ -154,6 +173,8 @@ class Writer:
             if batch:
                 self._commit(connection, batch)
             self._busy = False
+            self._give_way_at = max(len(self._queue), _GIVE_WAY_ROWS)
+            self._committed.set()
             if stopping and (not self._queue or self.fault is not None):
                 self._give_up()
                 return
@@ -166,10 +187,10 @@ class Writer:
                 urgent = self._bell.get(timeout=_LINGER_S)
         except Empty:
             pass
-        self._rung = False
         with suppress(Empty):
             while True:
                 self._bell.get_nowait()
+        self._rung = False  # last: whoever rings from here on is heard, or has queued in time
 
     def _drain(self) -> list[tuple[Sink, Any] | Job]:
         queue = self._queue
@@ -190,7 +211,7 @@ class Writer:
                 self.fault = None
                 log.info("store_recovered", path=str(self.path))
         if jobs:
-            self._tell(_settle, jobs)
+            self._tell(jobs)
 
     def _keep(self, rows: list[tuple[Sink, Any]], error: Exception) -> None:
         """Put posted rows back to the front: they are tried again."""
@@ -200,7 +221,7 @@ class Writer:
         self.fault = explain(error, self.path)
 
     def _give_up(self) -> None:
-        self._tell(_settle, [item for item in self._queue if isinstance(item, Job)])
+        self._tell([item for item in self._queue if isinstance(item, Job)])
         left = sum(not isinstance(item, Job) for item in self._queue)
         if left and self.fault is not None:
             log.error("store_rows_lost", path=str(self.path), rows=left, error=str(self.fault))
@@ -262,9 +283,9 @@ class Writer:
             job.error = None
             connection.execute("RELEASE step")
 
-    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _tell(self, jobs: list[Job]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(_settle, jobs)
 
 
 def _undo(connection: sqlite3.Connection, error: Exception) -> None:
@@ -275,14 +296,8 @@ def _undo(connection: sqlite3.Connection, error: Exception) -> None:
     connection.execute("RELEASE step")
 
 
-def _succeed(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _fail(future: "asyncio.Future[None]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+def nothing(connection: sqlite3.Connection) -> None:
+    """Do no work: only the end of something is waited for."""
 
 
 def _settle(jobs: list[Job]) -> None:

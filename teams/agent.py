@@ -79,6 +79,7 @@ class _Worker:
         "_base",
         "_calls",
         "_constrain",
+        "_context_tokens",
         "_conversation",
         "_desk",
         "_faults",
@@ -93,6 +94,7 @@ class _Worker:
 
     def __init__(self, spec: AgentSpec, task: Task, desk: Desk) -> None:
         self._spec = spec
+        self._context_tokens = spec.context_tokens or spec.model.context_tokens
         self._task = task
         self._desk = desk
         self._grant = desk.caller.grant
@@ -195,7 +197,7 @@ class _Worker:
         conversation = self._conversation
         conversation.add(Message("user", _STOP.format(reason=reason)))
         room = self._desk.budget.remaining(hand_back=True).tokens
-        most = self._spec.context_tokens if room is None else min(room, self._spec.context_tokens)
+        most = self._context_tokens if room is None else min(room, self._context_tokens)
         reply = min(self._spec.max_reply_tokens or _HAND_BACK_REPLY_TOKENS, _HAND_BACK_REPLY_TOKENS)
         reply = min(reply, max(most // 4, _LEAST_HAND_BACK_TOKENS))
         if not await conversation.fold(most - reply, self._keep):
@@ -251,13 +253,13 @@ class _Worker:
 
     def _room(self) -> int:
         """Return how long the prompt may be, with space left for the reply."""
-        whole = self._spec.context_tokens
+        whole = self._context_tokens
         return whole - min(self._spec.max_reply_tokens or REPLY_TOKENS, whole // 4)
 
     def _too_long(self) -> str:
         return (
             f"the task alone is about {self._conversation.tokens:,} tokens, and "
-            f"`context_tokens` is {self._spec.context_tokens:,}: pass large values by reference"
+            f"`context_tokens` is {self._context_tokens:,}: pass large values by reference"
         )
 
     async def _fold_once_more(self) -> bool:

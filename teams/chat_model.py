@@ -71,6 +71,7 @@ class ChatModel:
         url: of the server, with or without `/v1` or the whole `/v1/chat/completions`.
         model: what the endpoint calls the model.
         api_key: sent as a bearer token; never shown in an error or a log.
+        context_tokens: how many tokens it may be sent at once.
         timeout_s: longest silence: before the first byte of a reply and between its parts.
         connect_timeout_s: longest wait for a connection.
         retries: further attempts after 429, 5xx, connection loss and time-out.
@@ -92,6 +93,7 @@ class ChatModel:
         model: str,
         *,
         api_key: str | None = None,
+        context_tokens: int = 32_000,
         timeout_s: float = 120.0,
         connect_timeout_s: float = 10.0,
         retries: int = 4,
@@ -106,6 +108,7 @@ class ChatModel:
         self._url = _endpoint(url)
         self._shown = _shown(self._url)
         self._model = model
+        self._context_tokens = context_tokens
         self._api_key = api_key
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -123,6 +126,11 @@ class ChatModel:
     def name(self) -> str:
         """What the journal calls this model: the endpoint's own name for it."""
         return self._model
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens it may be sent at once."""
+        return self._context_tokens
 
     def __repr__(self) -> str:
         return f"ChatModel({self._shown!r}, {self._model!r})"
@@ -174,7 +182,7 @@ class ChatModel:
                     raise await self._refusal(response)
                 if response.content_type == "text/event-stream":
                     return await self._stream(response, request, on_text)
-                reply = read_completion(await self._whole(response), request)
+                reply = self._read(await self._whole(response), request)
         except EndpointError as error:
             raise self._failure(error.status, str(error), None) from None
         except TimeoutError as error:
@@ -188,6 +196,15 @@ class ChatModel:
         if on_text is not None and reply.text:
             on_text(reply.text)
         return reply
+
+    def _read(self, body: bytes, request: Request) -> Completion:
+        try:
+            return read_completion(body, request)
+        except ModelReplyError:  # it shows the beginning of the body: the key leaves before the cut
+            key = (self._api_key or "").encode()
+            if not key or key not in body:
+                raise
+            return read_completion(body.replace(key, b"***"), request)
 
     async def _stream(
         self,

@@ -25,7 +25,7 @@ class AgentSpec:
         tools: what it may be shown; only what its grant holds is.
         max_turns: replies of the model before it has to hand back what it has.
         max_reply_tokens: bound on each reply; under a token budget 4,096 where not set.
-        context_tokens: bound on what the model is sent.
+        context_tokens: bound on what the model is sent, or None for the model's own.
         temperature: sampling temperature, or None for the endpoint's own.
     """
 
@@ -35,7 +35,7 @@ class AgentSpec:
     tools: tuple[str, ...] = ()
     max_turns: int = 40
     max_reply_tokens: int | None = None
-    context_tokens: int = 32_000
+    context_tokens: int | None = None
     temperature: float | None = None
 
 

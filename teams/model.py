@@ -155,6 +155,11 @@ class Model(Protocol):
         """What the journal calls this model."""
         ...
 
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens it may be sent at once."""
+        ...
+
     async def complete(
         self, request: Request, *, on_text: Callable[[str], None] | None = None
     ) -> Completion:

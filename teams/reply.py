@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
 from guildry.tools.caller import Caller
+from guildry.tools.schema import as_list
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -65,7 +66,7 @@ def writes_a_call(text: str, tools: Iterable[str]) -> bool:
     except ValueError:
         return False
     if isinstance(value, list):
-        value = next(iter(cast("list[Any]", value)), None)
+        value = as_list(value)[0] if value else None
     if not isinstance(value, dict):
         return False
     keys = cast("dict[str, Any]", value)

@@ -33,14 +33,23 @@ class ScriptedModel:
         program: the replies in order, or a function of the request (it may be `async`).
         name: what the journal calls this model.
         latency_s: how long each reply takes.
+        context_tokens: how many tokens it may be sent at once.
 
     `requests` keeps every request, in order of arrival. Usage that a reply does not state is
     estimated: characters of messages and tool schemas, divided by four.
     """
 
-    def __init__(self, program: Program, *, name: str = "scripted", latency_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        name: str = "scripted",
+        latency_s: float = 0.0,
+        context_tokens: int = 32_000,
+    ) -> None:
         self._program = program
         self._name = name
+        self._context_tokens = context_tokens
         self._latency_s = latency_s
         self._ids = count(1)
         self.requests: list[Request] = []
@@ -49,6 +58,11 @@ class ScriptedModel:
     def name(self) -> str:
         """What the journal calls this model."""
         return self._name
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens it may be sent at once."""
+        return self._context_tokens
 
     async def complete(
         self, request: Request, *, on_text: Callable[[str], None] | None = None

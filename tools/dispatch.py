@@ -27,7 +27,7 @@ from guildry.tools.caller import Caller
 from guildry.tools.passing import pass_references
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import ResultContract
-from guildry.tools.schema import check_arguments
+from guildry.tools.schema import as_list, as_object, check_arguments
 
 __all__ = ["Dispatch", "Guard"]
 
@@ -58,6 +58,7 @@ class Dispatch:
         journal: takes one `ToolCalled` for every call, refused ones included.
         ledger: takes the intent of a durable call that must not be repeated, before it runs.
         inline_tokens: longest answer that is given inline, in estimated tokens.
+        object_ttl_s: seconds that a stored answer is kept, or None for ever.
         call_timeout_s: seconds a call may take where its tool does not say.
         guards: checks that may refuse a call, run in order.
     """
@@ -70,6 +71,7 @@ class Dispatch:
         ledger: EffectLedger,
         *,
         inline_tokens: int = 1_000,
+        object_ttl_s: float | None = None,
         call_timeout_s: float = 60.0,
         guards: Sequence[Guard] = (),
     ) -> None:
@@ -77,7 +79,7 @@ class Dispatch:
         self._objects = objects
         self._journal = journal
         self._ledger = ledger
-        self._contract = ResultContract(objects, inline_tokens=inline_tokens)
+        self._contract = ResultContract(objects, inline_tokens=inline_tokens, ttl_s=object_ttl_s)
         self._call_timeout_s = call_timeout_s
         self._guards = tuple(guards)
 
@@ -122,7 +124,7 @@ class Dispatch:
         result = await self._contract.apply(tool, caller, outcome, labels)
         record.status = "error" if result.is_error else "ok"
         if key is not None:
-            self._ledger.settle(key, result.text)
+            self._ledger.settle(key, result.text, record.status)
         return result
 
     async def _intend(self, caller: Caller, tool: Tool, record: _Record) -> str | None:
@@ -184,8 +186,7 @@ def _bounded(value: Json) -> Json:
         if len(value) <= _JOURNALED_CHARACTERS:
             return value
         return f"{value[:_JOURNALED_CHARACTERS]}… ({len(value):,} characters)"
-    if isinstance(value, dict):
-        return {key: _bounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_bounded(each) for each in value]
-    return value
+    members = as_object(value)
+    if members is not None:
+        return {key: _bounded(each) for key, each in members.items()}
+    return [_bounded(each) for each in as_list(value)] if isinstance(value, list) else value

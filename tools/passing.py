@@ -13,7 +13,7 @@ from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Handle, Reference, parse_handle
 from guildry.tools.base import REFERENCE_FORMAT, Json, Tool
 from guildry.tools.caller import Caller
-from guildry.tools.schema import as_object, at, local, types_wanted
+from guildry.tools.schema import as_list, as_object, at, local, types_wanted
 
 __all__ = ["mentions_reference", "open_reference", "pass_references"]
 
@@ -26,9 +26,8 @@ def mentions_reference(value: Json, depth: int = 0) -> bool:
         return value.startswith("ref:")
     if depth > _MAX_DEPTH:
         return False
-    if isinstance(value, dict):
-        return any(mentions_reference(each, depth + 1) for each in value.values())
-    return isinstance(value, list) and any(mentions_reference(each, depth + 1) for each in value)
+    inside = as_list(value) or (as_object(value) or {}).values()
+    return any(mentions_reference(each, depth + 1) for each in inside)
 
 
 async def open_reference(objects: ObjectStore, caller: Caller, handle: Handle) -> Reference:
@@ -82,13 +81,12 @@ class _Passing:
                 key: await self.put(each, at(schema, key, self._root), f"{path}.{key}", depth + 1)
                 for key, each in members.items()
             }
-        if isinstance(value, list):
-            items: list[Json] = value
-            return [
-                await self.put(each, at(schema, n, self._root), f"{path}[{n}]", depth + 1)
-                for n, each in enumerate(items)
-            ]
-        return value
+        if not isinstance(value, list):
+            return value
+        return [
+            await self.put(each, at(schema, n, self._root), f"{path}[{n}]", depth + 1)
+            for n, each in enumerate(as_list(value))
+        ]
 
     async def _value(
         self, handle: Handle, text: str, schema: Mapping[str, Json], path: str

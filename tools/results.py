@@ -14,6 +14,7 @@ from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
 from guildry.tools.base import Block, Embedded, Json, Link, Media, Outcome, Result, Text, Tool
 from guildry.tools.caller import Caller
+from guildry.tools.schema import as_object
 
 __all__ = ["BYTES_PER_TOKEN", "ResultContract", "estimate_tokens", "stored_text"]
 
@@ -40,8 +41,11 @@ def stored_text(reference: Reference) -> str:
 class ResultContract:
     """Turn what a tool answered into what its caller gets."""
 
-    def __init__(self, objects: ObjectStore, *, inline_tokens: int) -> None:
+    def __init__(
+        self, objects: ObjectStore, *, inline_tokens: int, ttl_s: float | None = None
+    ) -> None:
         self._objects = objects
+        self._ttl_s = ttl_s
         self._inline_bytes = inline_tokens * BYTES_PER_TOKEN
 
     async def apply(
@@ -71,6 +75,7 @@ class ResultContract:
             namespace=caller.run,
             owner=caller.grant.holder,
             labels=labels | {origin},
+            ttl_s=self._ttl_s,
         )
 
     async def keep_text(
@@ -173,7 +178,8 @@ def _is_json(text: str) -> bool:
 
 def _says(text: str, value: Json) -> bool:
     """Tell whether `text` is the JSON form of `value`, as MCP asks servers to send it twice."""
-    if isinstance(value, dict) and tuple(value) == ("result",) and str(value["result"]) == text:
+    members = as_object(value) or {}
+    if tuple(members) == ("result",) and str(members["result"]) == text:
         return True  # the wrapping that SDKs give to a tool that answers a bare value
     try:
         return bool(json.loads(text) == value)

@@ -15,7 +15,7 @@ from guildry.tools.registry import nearest
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["as_object", "at", "check_arguments", "local", "schema_fault", "types_wanted"]
+__all__ = ["as_list", "as_object", "at", "check_arguments", "local", "schema_fault", "types_wanted"]
 
 _MAX_NODES: Final = 20_000
 _MAX_DEPTH: Final = 64
@@ -69,7 +69,8 @@ def as_object(value: Json) -> Mapping[str, Json] | None:
     return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else None
 
 
-def _as_list(value: Json) -> list[Json]:
+def as_list(value: Json) -> list[Json]:
+    """Return `value` when it is a JSON array, else an empty one."""
     found: Any = value
     return found if isinstance(value, list) else []
 
@@ -84,7 +85,7 @@ def _walk(schema: Json) -> Iterator[tuple[int, Json]]:
     while waiting:
         depth, node = waiting.pop()
         yield depth, node
-        children = [*(as_object(node) or {}).values(), *_as_list(node)]
+        children = [*(as_object(node) or {}).values(), *as_list(node)]
         waiting.extend((depth + 1, child) for child in children)
 
 
@@ -108,7 +109,7 @@ def at(schema: Mapping[str, Json], step: str | int, root: Mapping[str, Json]) ->
         members = as_object(schema.get("properties")) or {}
         found = as_object(members.get(step, schema.get("additionalProperties")))
     else:
-        first = _as_list(schema.get("prefixItems"))
+        first = as_list(schema.get("prefixItems"))
         found = as_object(first[step] if step < len(first) else schema.get("items"))
     if found is not None:
         return found
@@ -123,9 +124,9 @@ def types_wanted(schema: Mapping[str, Json], root: Mapping[str, Json]) -> frozen
     schema = local(schema, root)
     named = schema.get("type")
     if named is not None:
-        return frozenset(_as_list(named) or [named])
+        return frozenset(as_list(named) or [named])
     if "enum" in schema or "const" in schema:
-        values = _as_list(schema.get("enum", [schema.get("const")]))
+        values = as_list(schema.get("enum", [schema.get("const")]))
         return frozenset(_kind_of(value) for value in values)
     branches = [types_wanted(branch, root) for branch in _branches(schema)]
     return frozenset[str]().union(*branches) if all(branches) else frozenset()
@@ -135,7 +136,7 @@ def _branches(schema: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     return [
         found
         for key in ("anyOf", "oneOf", "allOf")
-        for branch in _as_list(schema.get(key))
+        for branch in as_list(schema.get(key))
         if (found := as_object(branch)) is not None
     ]
 
@@ -146,7 +147,7 @@ class _Checker:
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self._schema = schema
         self.properties = as_object(schema.get("properties")) or {}
-        self._required = tuple(_as_list(schema.get("required")))
+        self._required = tuple(as_list(schema.get("required")))
         open_ended = schema.get("additionalProperties", False) not in (False, None)
         self.closed = not open_ended and not any(key in schema for key in _OPEN_KEYS)
         self._is_simple = self.closed and schema.keys() <= _SIMPLE_ROOT
@@ -229,7 +230,7 @@ def _sentence(tool: Tool, error: Any) -> str:
             name = f"{path}.{missing}".lstrip(".")
             return f"`{name}` is missing: give {_kinds(types_wanted(inner, tool.input_schema))}"
         case "type":
-            return f"{is_what} ({_kind_of(value)}): give {_kinds(_as_list(wants) or [wants])}"
+            return f"{is_what} ({_kind_of(value)}): give {_kinds(as_list(wants) or [wants])}"
         case "enum":
             return f"{is_what}: use one of {', '.join(repr(each) for each in wants[:12])}"
         case "anyOf" | "oneOf":

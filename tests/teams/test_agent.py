@@ -844,6 +844,7 @@ async def test_an_endpoints_count_corrects_the_estimate(tmp_path: Path) -> None:
 async def test_a_model_that_counts_nothing_is_charged_an_estimate(tmp_path: Path) -> None:
     class Uncounted:
         name = "uncounted"
+        context_tokens = 32_000
 
         async def complete(
             self, request: Request, *, on_text: Callable[[str], None] | None = None

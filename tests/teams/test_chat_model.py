@@ -715,6 +715,17 @@ async def test_garbage_is_told_with_an_excerpt_and_not_tried_again(body: str, wh
     assert (len(served.seen), pauses) == (1, [])
 
 
+@pytest.mark.parametrize("before", range(180, 210))
+async def test_a_key_that_garbage_echoes_is_never_shown_in_part(before: int) -> None:
+    body = "x" * before + "sk-secret" + "y" * 500
+
+    async with endpoint(says(body)) as served, model_of(served, api_key="sk-secret") as (model, _):
+        with pytest.raises(ModelReplyError) as unusable:
+            await model.complete(ASKED)
+
+    assert "sk-" not in str(unusable.value)
+
+
 async def test_garbage_in_a_stream_is_told() -> None:
     async with endpoint(streams(b"data: {oops\n\n")) as served, model_of(served) as (model, _):
         with pytest.raises(ModelReplyError, match="oops"):

@@ -1,5 +1,5 @@
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +72,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(folder: Path, **options: Any) -> AsyncIterator[Gate]:
+async def gate(folder: Path, **options: Any) -> AsyncGenerator[Gate]:
     async with Store.open(folder / "guildry.db") as store:
         catalog = Catalog()
         objects = ObjectStore(store, folder / "objects")
@@ -336,7 +336,7 @@ async def test_a_cancelled_call_is_in_the_journal_too(tmp_path: Path) -> None:
     async with gate(tmp_path) as g:
         g.plug("hang", hang)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(g.dispatch.call, ME, "hang", {})
+            tasks.start_soon(g.dispatch.call, ME, "hang", dict[str, Any]())
             await started.wait()
             tasks.cancel_scope.cancel()
 

@@ -1,0 +1,152 @@
+"""`plug` and `unplug`: at once in every live server of this home, and at each later start."""
+
+import json
+import os
+import re
+import shlex
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from guildry.errors import GuildryError, PlugError, ToolError
+from guildry.server.commands.arguments import AsJson, Config, Home
+from guildry.server.commands.exits import Exit, NotFound
+from guildry.server.commands.perform import perform, write
+
+if TYPE_CHECKING:
+    from guildry.server.config import Settings
+
+__all__ = ["anchored", "plug", "unplug"]
+
+
+def plug(
+    source: Annotated[str, typer.Argument(help="A path, a URL, or a command line in quotes.")],
+    name: Annotated[
+        str | None, typer.Option(help="What it is called; derived if left out.")
+    ] = None,
+    home: Home = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plug a source of tools in, now and at every later start."""
+    flags = {"home": home, "config": config}
+    work = partial(_plug, anchored(source, Path.cwd()), name, as_json)
+    raise typer.Exit(perform(work, flags, as_json=as_json))
+
+
+async def _plug(source: str, name: str | None, as_json: bool, settings: "Settings") -> int:
+    from guildry.server.commands.door import every_live
+
+    reports: list[dict[str, Any]] = []
+    refusals: list[GuildryError] = []
+    arguments = {"source": source} | ({"name": name} if name else {})
+    async with AsyncExitStack() as stack:
+        for door in await every_live(settings, stack):
+            try:
+                reports.append(await door.ask("plug", arguments))
+            except ToolError as error:
+                refusals.append(error)
+    if refusals and not reports:
+        raise refusals[0]
+    live = len(reports)
+    report = reports[0] if reports else await _try(source, name, settings)
+    if as_json:
+        write(json.dumps({**report, "live_servers": live}, ensure_ascii=False))
+        return Exit.OK
+    write(f"{report['plug']}: {len(report['tools'])} tool(s): {', '.join(report['tools'])}")
+    for left in report["quarantined"]:
+        write(f"! `{left['tool']}` is left out: {left['reason']}")
+    write(f"Plugged into {live} live server(s)." if live else "The next `guildry serve` has it.")
+    return Exit.OK
+
+
+async def _try(source: str, name: str | None, settings: "Settings") -> dict[str, Any]:
+    """Open a source once, to see that it works and what it has; and keep it for the next start."""
+    from guildry.memory.sources import SourceStore
+    from guildry.memory.store import Store
+    from guildry.tools.plug import PlugLimits
+    from guildry.tools.plugs import PlugBoard
+    from guildry.tools.registry import Catalog, tool_name
+    from guildry.tools.sources import derive_name
+
+    wanted = tool_name(name or derive_name(source, settings.folder))
+    async with Store.open(settings.database) as store:
+        sources = SourceStore(store)
+        kept = {each.name: each.source for each in await sources.listing()}
+        taken = {**kept, **{n: plug.source for n, plug in settings.plugs.items()}}.get(wanted)
+        if taken is not None and taken != source:
+            raise PlugError(
+                source,
+                f"a plug named `{wanted}` is there already, from `{taken}`",
+                "Give this one another name with `--name`, or unplug that one first",
+            )
+        limits = PlugLimits(drain_s=0)
+        async with PlugBoard(Catalog(), folder=settings.folder, limits=limits) as board:
+            report = await board.plug(source, wanted)
+        await sources.add(report.plug, source)
+    return report.as_json()
+
+
+def unplug(
+    name: Annotated[str, typer.Argument(help="Name of the plug; `guildry tools` shows it.")],
+    home: Home = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a source of tools out, now and for every later start."""
+    flags = {"home": home, "config": config}
+    raise typer.Exit(perform(partial(_unplug, name, as_json), flags, as_json=as_json))
+
+
+async def _unplug(name: str, as_json: bool, settings: "Settings") -> int:
+    from guildry.memory.sources import SourceStore
+    from guildry.memory.store import Store
+    from guildry.server.commands.door import every_live
+
+    live = 0
+    async with AsyncExitStack() as stack:
+        for door in await every_live(settings, stack):
+            plugs = (await door.ask("list_plugs", {}))["plugs"]
+            if any(plug["name"] == name for plug in plugs):
+                await door.ask("unplug", {"name": name})
+                live += 1
+        async with Store.open(settings.database) as store:
+            kept = await SourceStore(store).remove(name)
+    if name in settings.plugs:
+        raise PlugError(
+            settings.plugs[name].source,
+            f"`{name}` is configured, so that the next start has it again",
+            f"Remove `[plugs.{name}]` from guildry.toml",
+        )
+    if not live and not kept:
+        raise NotFound(f"there is no plug {name!r} here: see `guildry tools`")
+    if as_json:
+        write(json.dumps({"unplugged": name, "live_servers": live}))
+    else:
+        write(f"{name} is unplugged.")
+    return Exit.OK
+
+
+def anchored(source: str, cwd: Path) -> str:
+    """Return a source with its relative paths made absolute: a server may run in another folder."""
+    if re.match(r"https?://", source, re.IGNORECASE):
+        return source
+    whole = cwd / Path(source).expanduser()
+    if os.path.exists(whole):
+        return str(whole.resolve())
+    try:
+        words = shlex.split(source)
+    except ValueError:
+        return source
+    found = [_anchored_word(word, cwd) for word in words]
+    return source if found == words else shlex.join(found)
+
+
+def _anchored_word(word: str, cwd: Path) -> str:
+    """Make one word of a command line absolute, where it is a path that is there."""
+    looks = "/" in word or word in {".", ".."} or re.search(r"\.[a-z]+$", word)
+    path = cwd / word
+    return str(path.resolve()) if looks and not word.startswith("-") and path.exists() else word

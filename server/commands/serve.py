@@ -1,0 +1,61 @@
+"""`guildry serve`: the one command that must start fast. Imports no command-line library."""
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from guildry.server.commands.exits import Exit
+from guildry.server.commands.options import Flags, flags_of
+from guildry.server.commands.perform import perform
+
+if TYPE_CHECKING:
+    from guildry.server.app import App
+    from guildry.server.config import Settings
+
+__all__ = ["serve"]
+
+
+def serve(given: Flags) -> int:
+    """Serve until the client is gone or the process is asked to end; return the exit code."""
+    work = partial(_serve, stdio=bool(given.get("stdio")))
+    return perform(work, flags_of(given), serving=True)
+
+
+async def _serve(settings: "Settings", *, stdio: bool) -> int:
+    import anyio
+
+    from guildry.server.app import open_app
+    from guildry.server.control import serve_control
+    from guildry.server.surface import Surface
+
+    async with open_app(settings) as app, anyio.create_task_group() as tasks:
+        surface = Surface(app)
+        await tasks.start(serve_control, surface, settings.home)
+        if stdio:
+            from guildry.server.stdio import serve_stdio
+
+            await serve_stdio(surface)
+        else:
+            await _serve_http(app)
+        tasks.cancel_scope.cancel()
+    return Exit.OK
+
+
+async def _serve_http(app: "App") -> None:
+    import anyio
+
+    from guildry.server.http import serve_http
+    from guildry.server.surface import USER_SCOPES, Surface
+
+    settings = app.settings
+    serve = partial(
+        serve_http,
+        Surface(app, scopes=USER_SCOPES),
+        host=settings.host,
+        port=settings.port,
+        drain_s=settings.drain_s,
+    )
+    async with anyio.create_task_group() as tasks:
+        url = await tasks.start(serve)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"guildry: serving at {url} (Ctrl-C ends it)\n")

@@ -1,0 +1,1 @@
+"""The main job in one command: a team surveys a folder through a real server."""

@@ -1,0 +1,283 @@
+"""The MCP surface: what one principal is shown and may call, for clients of both protocol eras.
+
+Knows MCP and the app; knows no transport. Tool calls go to dispatch, whichever way they came.
+"""
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import structlog
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CompleteRequestParams,
+    NotificationParams,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+)
+
+import guildry
+from guildry.server.builtin import CALL_TOOL
+from guildry.server.progress import reporting
+from guildry.server.resources import TEMPLATES, Resources
+from guildry.server.wire import result_to_wire, tool_to_wire
+from guildry.tools.base import Json, Progress, Tool
+from guildry.tools.caller import Caller
+from guildry.tools.grants import Grant
+from guildry.tools.registry import UnknownTool
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.models import InitializationOptions
+
+    from guildry.server.parts import App
+
+__all__ = ["ADMIN_SCOPES", "LOCAL", "USER_SCOPES", "Surface", "build_server"]
+
+log = structlog.get_logger()
+
+LOCAL: Final = "local"
+"""The principal of whoever runs the process, and of every loopback client."""
+
+USER_SCOPES: Final = ("tools", "teams")
+"""What a client over the network may do."""
+
+ADMIN_SCOPES: Final = (*USER_SCOPES, "admin")
+"""What the local user may do, on stdio and on the control socket."""
+
+_INSTRUCTIONS: Final = (
+    "Tools of many sources behind one endpoint. A long result comes back as a reference"
+    " (`ref:name`, with its shape and beginning): read parts with `read_reference`, or give the"
+    " reference as an argument of any tool and its value is passed on. Tools that are not listed"
+    " are found with `find_tools` and called with `call_tool`. `team_*` and `delegate` have agents"
+    " do a task."
+)
+
+_PAGE: Final = 250
+_DAY_MS: Final = 86_400_000
+_FOR_AGENTS: Final = frozenset({"spawn"})
+
+T = TypeVar("T")
+
+
+def build_server(
+    app: "App", *, holder: str = LOCAL, scopes: Iterable[str] = ADMIN_SCOPES
+) -> "Server[Any]":
+    """Return an MCP server that shows `app` to one principal."""
+    return Surface(app, holder=holder, scopes=scopes).server
+
+
+class Surface:
+    """What one principal meets.
+
+    Args:
+        app: what is served.
+        holder: the principal, under whose grant all calls are made.
+        scopes: what the principal may do: `tools`, `teams`, `admin`.
+    """
+
+    def __init__(
+        self, app: "App", *, holder: str = LOCAL, scopes: Iterable[str] = ADMIN_SCOPES
+    ) -> None:
+        grant = Grant.root(holder, depth=app.settings.run_depth, scopes=scopes)
+        self.app: Final = app
+        self.caller: Final = Caller(grant=grant, run=holder, for_model=False)
+        self._resources = Resources(app, self.caller)
+        self._pages: tuple[int, dict[str | None, dict[str, Any]]] = (-1, {})
+        self.server: Final[Server[Any]] = self._build()
+
+    def _build(self) -> "Server[Any]":
+        server = _Server(
+            "guildry",
+            version=guildry.__version__,
+            title="Guildry",
+            instructions=_INSTRUCTIONS,
+            get_tool_input_schema=self._input_schema,
+            on_subscriptions_listen=self.app.announcer.listen,
+        )
+        paged = PaginatedRequestParams
+        server.add_request_handler("tools/list", paged, self._on_list_tools)
+        server.add_request_handler("tools/call", CallToolRequestParams, self._on_call_tool)
+        server.add_request_handler("resources/list", paged, self._on_list_resources)
+        server.add_request_handler("resources/templates/list", paged, self._on_list_templates)
+        server.add_request_handler(
+            "resources/read", ReadResourceRequestParams, self._on_read_resource
+        )
+        server.add_request_handler("completion/complete", CompleteRequestParams, self._on_complete)
+        server.add_notification_handler(
+            "notifications/initialized", NotificationParams, self._on_initialized
+        )
+        return server
+
+    async def call(
+        self,
+        name: str,
+        arguments: dict[str, Json],
+        version: str,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool and return its answer as a client that speaks `version` gets it.
+
+        Raises:
+            UnknownTool: there is no such tool, or the principal may not call it.
+        """
+        if name not in self.app.catalog.current.tools:
+            await self.app.settled()
+        if name == CALL_TOOL:
+            name, arguments = self._meant(arguments)
+        caller = self.caller if progress is None else replace(self.caller, progress=progress)
+        result = await self.app.dispatch.call(caller, name, arguments)
+        if result.references:
+            self.app.announcer.resources_changed()
+        return result_to_wire(result, version)
+
+    def _meant(self, arguments: dict[str, Json]) -> tuple[str, dict[str, Json]]:
+        """Return the call that `call_tool` stands for, so that its answer comes back as it is.
+
+        What it cannot stand for is left to the tool itself, which says what is wrong.
+        """
+        name, inner = arguments.get("name"), arguments.get("arguments", {})
+        usual = isinstance(inner, dict) and arguments.keys() <= {"name", "arguments"}
+        tool = self.app.catalog.current.tools.get(name) if isinstance(name, str) else None
+        if not usual or tool is None or tool.scope not in self.caller.grant.scopes:
+            return CALL_TOOL, arguments
+        return tool.name, cast("dict[str, Json]", inner)
+
+    def shown(self) -> list[Tool]:
+        """Return the tools that are listed: all while they are few, else the pinned ones."""
+        settings, grant = self.app.settings, self.caller.grant
+        may_call = [
+            tool
+            for tool in self.app.catalog.current
+            if tool.scope in grant.scopes and tool.name not in _FOR_AGENTS
+        ]
+        plugged = [tool for tool in may_call if _is_plugged(tool)]
+        if len(plugged) <= settings.listed_tools:
+            return may_call
+        pinned = {name for name, plug in settings.plugs.items() if plug.pinned}
+        return [
+            tool
+            for tool in may_call
+            if not _is_plugged(tool) or tool.plug in pinned or tool.name in settings.pinned
+        ]
+
+    def _input_schema(self, name: str) -> Any:
+        """Return what the SDK checks headers against; None where there is nothing to check."""
+        tool = self.app.catalog.current.tools.get(name)
+        return None if tool is None else tool.input_schema
+
+    async def _on_list_tools(self, context: Any, params: PaginatedRequestParams) -> dict[str, Any]:
+        await self.app.settled()
+        version = self.app.catalog.current.version
+        if self._pages[0] != version:
+            self._pages = (version, _pages(self.shown()))
+        page = self._pages[1].get(params.cursor)
+        if page is None:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"`cursor` is {params.cursor!r}: pass on what the last page gave, or nothing",
+            )
+        return _complete(page)
+
+    async def _on_call_tool(
+        self, context: "ServerRequestContext[Any, Any]", params: CallToolRequestParams
+    ) -> dict[str, Any]:
+        arguments, version = params.arguments or {}, context.protocol_version
+
+        async def call(progress: Progress) -> dict[str, Any]:
+            return await self.call(params.name, arguments, version, progress)
+
+        try:
+            return _complete(await reporting(context.session.report_progress, call))
+        except UnknownTool as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
+        except Exception as error:
+            raise _hidden(error, "tool_call_crashed", tool=params.name) from error
+
+    async def _on_list_resources(
+        self, context: Any, params: PaginatedRequestParams
+    ) -> dict[str, Any]:
+        return _complete(await _safely(self._resources.listing(params.cursor)))
+
+    async def _on_list_templates(
+        self, context: Any, params: PaginatedRequestParams
+    ) -> dict[str, Any]:
+        page = {"resourceTemplates": list(TEMPLATES), "ttlMs": _DAY_MS, "cacheScope": "public"}
+        return _complete(page)
+
+    async def _on_read_resource(
+        self, context: Any, params: ReadResourceRequestParams
+    ) -> dict[str, Any]:
+        return _complete(await _safely(self._resources.read(str(params.uri))))
+
+    async def _on_complete(self, context: Any, params: CompleteRequestParams) -> dict[str, Any]:
+        argument = params.argument
+        values = await _safely(self._resources.complete(argument.name, argument.value))
+        return _complete({"completion": {"values": values[:100], "total": len(values)}})
+
+    async def _on_initialized(
+        self, context: "ServerRequestContext[Any, Any]", params: NotificationParams
+    ) -> None:
+        self.app.announcer.remember(context)
+
+
+class _Server(Server[Any]):
+    """The SDK's server, which tells clients of the handshake era that lists change as well."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> "InitializationOptions":
+        """Return the answer to `initialize`."""
+        options = notification_options or NotificationOptions(
+            tools_changed=True, resources_changed=True
+        )
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
+def _is_plugged(tool: Tool) -> bool:
+    """Tell whether a tool came from a plug; the built-in ones and the teams are always listed."""
+    return tool.plug != "guildry" and tool.scope == "tools"
+
+
+def _pages(tools: list[Tool]) -> dict[str | None, dict[str, Any]]:
+    """Return the pages of a listing by their cursors: the name of the last tool before each."""
+    pages: dict[str | None, dict[str, Any]] = {}
+    cursor: str | None = None
+    for start in range(0, max(1, len(tools)), _PAGE):
+        part = tools[start : start + _PAGE]
+        page: dict[str, Any] = {
+            "tools": [tool_to_wire(tool) for tool in part],
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+        pages[cursor] = page
+        if start + _PAGE < len(tools):
+            cursor = page["nextCursor"] = part[-1].name
+    return pages
+
+
+def _complete(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the word that it is one, which the SDK drops for older clients."""
+    return {**result, "resultType": "complete"}
+
+
+async def _safely(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except Exception as error:
+        raise _hidden(error, "request_crashed") from error
+
+
+def _hidden(error: Exception, event: str, **about: object) -> MCPError:
+    """Return what a client is told of an error that was meant for nobody: that there was one."""
+    if isinstance(error, MCPError):
+        return error
+    log.exception(event, exc_info=error, **about)
+    return MCPError(INTERNAL_ERROR, "Internal server error")

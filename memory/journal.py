@@ -20,6 +20,10 @@ _LOOK_S: Final = 1.0
 _ROWS_AT_ONCE: Final = (128, 16)
 _COLUMNS: Final = "INSERT INTO entries (run, seq, at, kind, agent, data) VALUES "
 _INSERT_ONE: Final = f"{_COLUMNS}(?, ?, ?, ?, ?, ?)"
+_INSERT_NEXT: Final = (
+    _COLUMNS
+    + "(?1, (SELECT coalesce(max(seq), 0) + 1 FROM entries WHERE run = ?1), ?2, ?3, ?4, ?5)"
+)
 _INSERT_SEVERAL: Final = {
     count: _COLUMNS + ", ".join(["(?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_AT_ONCE
 }
@@ -131,6 +135,9 @@ def _insert(connection: sqlite3.Connection, rows: list[_Row]) -> None:
     Numbers are given here, inside the transaction, so that two processes may append to one run.
     Many rows go into one statement, for each statement hands the interpreter's lock to and fro.
     """
+    if len(rows) == 1:
+        connection.execute(_INSERT_NEXT, rows[0])
+        return
     runs = json.dumps(list({row[0] for row in rows}))
     last: dict[str, int] = dict(
         connection.execute(

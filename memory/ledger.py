@@ -46,19 +46,21 @@ class EffectLedger:
         self._clock = clock
 
     async def intend(
-        self, key: str, run: str, agent: str, tool: str, arguments_digest: str
+        self, run: str, key: str, agent: str, tool: str, arguments_digest: str
     ) -> None:
         """Enter a call that is about to be made, and return once the entry is on the disk.
 
+        Keys of one run that sort in the order of their calls cost the least.
+
         Raises:
-            StoreError: there is an effect of that key, or the database refuses: make no call.
+            StoreError: the run has an effect of that key, or the database refuses: make no call.
         """
-        row = (key, run, agent, tool, arguments_digest, self._clock())
+        row = (run, key, agent, tool, arguments_digest, self._clock())
 
         def insert(connection: sqlite3.Connection) -> bool:
             done = connection.execute(
                 "INSERT OR IGNORE INTO effects"
-                " (key, run, agent, tool, arguments_digest, intended_at) VALUES (?,?,?,?,?,?)",
+                " (run, key, agent, tool, arguments_digest, intended_at) VALUES (?,?,?,?,?,?)",
                 row,
             )
             return done.rowcount == 1
@@ -66,7 +68,7 @@ class EffectLedger:
         if not await self._store.write(insert, sync=True):
             raise StoreError(f"the effect `{key}` was intended before: give each call its own key")
 
-    def settle(self, key: str, outcome: str, status: str = "ok") -> None:
+    def settle(self, run: str, key: str, outcome: str, status: str = "ok") -> None:
         """Enter what came of a call, without waiting. The first outcome of a call stays.
 
         Raises:
@@ -74,8 +76,8 @@ class EffectLedger:
         """
         self._store.post(
             "UPDATE effects SET status = ?, outcome = ?, settled_at = ?"
-            " WHERE key = ? AND status IS NULL",
-            (status, storable(outcome), self._clock(), key),
+            " WHERE run = ? AND key = ? AND status IS NULL",
+            (status, storable(outcome), self._clock(), run, key),
         )
 
     async def unsettled(self, run: str) -> list[IntendedEffect]:
@@ -85,22 +87,22 @@ class EffectLedger:
         def select(connection: sqlite3.Connection) -> list[IntendedEffect]:
             rows = connection.execute(
                 "SELECT key, run, agent, tool, arguments_digest, intended_at FROM effects"
-                " WHERE run = ? AND status IS NULL ORDER BY rowid",
+                " WHERE run = ? AND status IS NULL ORDER BY intended_at, key",
                 (run,),
             )
             return [IntendedEffect(*row) for row in rows]
 
         return await self._store.read(select)
 
-    async def settled(self, key: str) -> SettledEffect | None:
+    async def settled(self, run: str, key: str) -> SettledEffect | None:
         """Return what came of a call, or None where that is not known."""
         await self._store.flush()
 
         def select(connection: sqlite3.Connection) -> SettledEffect | None:
             row = connection.execute(
                 "SELECT key, run, agent, tool, arguments_digest, intended_at, status, outcome,"
-                " settled_at FROM effects WHERE key = ? AND status IS NOT NULL",
-                (key,),
+                " settled_at FROM effects WHERE run = ? AND key = ? AND status IS NOT NULL",
+                (run, key),
             ).fetchone()
             return None if row is None else SettledEffect(*row)
 

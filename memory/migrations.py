@@ -88,17 +88,17 @@ def m002_runs(db: "Database") -> None:
         ) WITHOUT ROWID""")
     execute("""
         CREATE TABLE effects (
-            key TEXT NOT NULL PRIMARY KEY,
             run TEXT NOT NULL,
+            key TEXT NOT NULL,                    -- in the order of intent
             agent TEXT NOT NULL,
             tool TEXT NOT NULL,
             arguments_digest TEXT NOT NULL,
             intended_at REAL NOT NULL,
             status TEXT,                          -- NULL: not settled
             outcome TEXT,
-            settled_at REAL
-        )""")
-    execute("CREATE INDEX effects_run ON effects (run)")
+            settled_at REAL,
+            PRIMARY KEY (run, key)
+        ) WITHOUT ROWID""")
 
 
 @migrations()

@@ -174,13 +174,21 @@ class Store:
         )
 
     async def _settled(self, job: Job) -> Any:
-        with anyio.move_on_after(self._wait_s):
+        limit = self._loop.call_later(self._wait_s, self._expire, job)  # a scope would cost tenfold
+        try:
             return await job.future
-        raise StoreLocked(
-            f"the database `{self.path}` did not take a write within"
-            f" {self._wait_s:g} s: check its disk, and end other processes that"
-            " use it"
-        )
+        finally:
+            limit.cancel()
+
+    def _expire(self, job: Job) -> None:
+        if not job.future.done():
+            job.future.set_exception(
+                StoreLocked(
+                    f"the database `{self.path}` did not take a write within"
+                    f" {self._wait_s:g} s: check its disk, and end other processes that"
+                    " use it"
+                )
+            )
 
     async def _close(self) -> None:
         self._is_open = False

@@ -9,7 +9,7 @@ import asyncio  # noqa: TID251 - anyio has no future that a foreign thread can s
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,7 +28,8 @@ log = structlog.get_logger()
 Sink = Callable[[sqlite3.Connection, list[Any]], None]
 """Writes rows, in their order. Runs in the writer's thread, inside a transaction.
 
-Must do nothing but use the connection: it is called again, row by row, when it fails.
+Must do nothing but use the connection: it is called again when anything in its transaction fails,
+and row by row when it fails itself.
 """
 
 MAX_WAITING: Final = 50_000
@@ -73,8 +74,9 @@ class Writer:
         self._opened = Job(nothing, self._loop.create_future(), sync=False)
         self._closed = Job(nothing, self._loop.create_future(), sync=False)
         self._queue: deque[tuple[Sink, Any] | Job] = deque()
-        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
+        self._is_full = False
         self._busy = False
         self._stopping = False
         self._give_way_at = _GIVE_WAY_ROWS
@@ -99,29 +101,37 @@ class Writer:
     async def stop(self) -> None:
         """Write what is left, close the database and end the thread."""
         self._stopping = True
-        self._bell.put(True)
+        self._bell.put(None)
         await self._closed.future
 
     def post(self, sink: Sink, row: Any) -> None:
-        """Queue a row, without waiting for it."""
+        """Queue a row, without waiting for it. Only from the loop's own thread."""
         queue = self._queue
         if self._stopping or len(queue) >= MAX_WAITING:
             raise self._refusal()
         queue.append((sink, row))
         if not self._rung:
-            self._rung = True
-            self._bell.put(False)
+            self._ring_later()
         if len(queue) >= self._give_way_at:
             self._give_way()
 
     def submit(self, job: Job, *, urgent: bool = True) -> None:
-        """Queue a job; its future is settled once the job is committed or has failed."""
+        """Queue a job; its future is settled once the job is committed or has failed.
+
+        Only from the loop's own thread.
+        """
         if self._stopping:
             raise self._refusal()
         self._queue.append(job)
-        if urgent or not self._rung:
-            self._rung = self._rung or not urgent
-            self._bell.put(urgent)
+        if urgent:
+            self._bell.put(None)
+        elif not self._rung:
+            self._ring_later()
+
+    def _ring_later(self) -> None:
+        """Wake the writer in a moment: what comes until then, or urgently, shares the commit."""
+        self._rung = True
+        self._loop.call_later(_LINGER_S, self._bell.put, None)
 
     def _give_way(self) -> None:
         """Let the writer run, for at most `_GIVE_WAY_S`.
@@ -132,7 +142,7 @@ class Writer:
         self._give_way_at = len(self._queue) + _GIVE_WAY_ROWS // 4
         if self.fault is None:
             self._committed.clear()
-            self._bell.put(True)
+            self._bell.put(None)
             self._committed.wait(_GIVE_WAY_S)
 
     def _refusal(self) -> StoreError:
@@ -180,14 +190,9 @@ class Writer:
                 return
 
     def _await_work(self) -> None:
-        """Wait for the bell, and after a ring that is not urgent a moment for more."""
-        try:
-            urgent = self._bell.get(timeout=None if self.fault is None else _RETRY_S)
-            while not urgent:
-                urgent = self._bell.get(timeout=_LINGER_S)
-        except Empty:
-            pass
+        """Wait for the bell."""
         with suppress(Empty):
+            self._bell.get(timeout=None if self.fault is None else _RETRY_S)
             while True:
                 self._bell.get_nowait()
         self._rung = False  # last: whoever rings from here on is heard, or has queued in time
@@ -199,7 +204,9 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job]) -> None:
         jobs = [item for item in batch if isinstance(item, Job)]
         try:
-            self._transact(connection, batch, sync=any(job.sync for job in jobs))
+            self._force_to_disk(connection, any(job.sync for job in jobs))
+            if not self._transact_at_once(connection, batch):
+                self._transact(connection, batch)
         except Exception as error:  # whatever it is, the thread that writes for all must go on
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -227,36 +234,54 @@ class Writer:
             log.error("store_rows_lost", path=str(self.path), rows=left, error=str(self.fault))
             self.lost = type(self.fault)(f"{left:,} rows were not written: {self.fault}")
 
-    def _transact(
-        self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job], *, sync: bool
-    ) -> None:
-        if sync:
-            connection.execute("PRAGMA synchronous = FULL")
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            rows: dict[Sink, list[Any]] = {}
-            for item in batch:
-                if isinstance(item, Job):
-                    self._write_rows(connection, rows)
-                    rows = {}
-                    self._work(connection, item)
-                else:
-                    rows.setdefault(item[0], []).append(item[1])
-            self._write_rows(connection, rows)
-            connection.execute("COMMIT")
-        finally:
-            if sync and not connection.in_transaction:
-                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+    def _force_to_disk(self, connection: sqlite3.Connection, is_full: bool) -> None:
+        """Have the next commits wait for the disk itself, or not."""
+        if is_full != self._is_full:
+            level = "FULL" if is_full else self._synchronous
+            connection.execute(f"PRAGMA synchronous = {level}")
+            self._is_full = is_full
 
-    def _write_rows(self, connection: sqlite3.Connection, rows: dict[Sink, list[Any]]) -> None:
-        for sink, given in rows.items():
-            if self._attempt(connection, sink, given) is None:
-                continue
-            for row in given:  # one of them is bad: the others are still written
-                error = self._attempt(connection, sink, [row])
-                if error is not None:
-                    log.error("store_row_lost", path=str(self.path), error=repr(error))
-                    self.lost = StoreError(f"a row for `{self.path}` was refused: {error}")
+    def _transact_at_once(
+        self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job]
+    ) -> bool:
+        """Write a batch in one go; False, with nothing written, when anything in it fails."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for sink, given in _steps(batch):
+                if isinstance(sink, Job):
+                    if not sink.future.cancelled():
+                        sink.result, sink.error = sink.work(connection), None
+                else:
+                    sink(connection, given)
+        except Exception as error:  # found again, and told to whom it concerns, step by step
+            if is_fault(error):
+                raise
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return False
+        connection.execute("COMMIT")
+        return True
+
+    def _transact(
+        self, connection: sqlite3.Connection, batch: list[tuple[Sink, Any] | Job]
+    ) -> None:
+        """Write a batch step by step, so that what fails in it fails alone."""
+        connection.execute("BEGIN IMMEDIATE")
+        for sink, given in _steps(batch):
+            if isinstance(sink, Job):
+                self._work(connection, sink)
+            else:
+                self._write_rows(connection, sink, given)
+        connection.execute("COMMIT")
+
+    def _write_rows(self, connection: sqlite3.Connection, sink: Sink, rows: list[Any]) -> None:
+        if self._attempt(connection, sink, rows) is None:
+            return
+        for row in rows:  # one of them is bad: the others are still written
+            error = self._attempt(connection, sink, [row])
+            if error is not None:
+                log.error("store_row_lost", path=str(self.path), error=repr(error))
+                self.lost = StoreError(f"a row for `{self.path}` was refused: {error}")
 
     def _attempt(
         self, connection: sqlite3.Connection, sink: Sink, rows: list[Any]
@@ -286,6 +311,19 @@ class Writer:
     def _tell(self, jobs: list[Job]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(_settle, jobs)
+
+
+def _steps(batch: list[tuple[Sink, Any] | Job]) -> Iterator[tuple[Sink | Job, list[Any]]]:
+    """Yield jobs in their order, and before each the rows posted until then, gathered by sink."""
+    rows: dict[Sink, list[Any]] = {}
+    for item in batch:
+        if isinstance(item, Job):
+            yield from rows.items()
+            rows = {}
+            yield item, []
+        else:
+            rows.setdefault(item[0], []).append(item[1])
+    yield from rows.items()
 
 
 def _undo(connection: sqlite3.Connection, error: Exception) -> None:

@@ -1,8 +1,11 @@
 """The command `guildry`. Starts the server by the shortest way; all else through `commands`."""
 
+import gc
 import sys
 
-from guildry.server.commands.options import SERVE, quick
+gc.disable()  # imports make much that lives on and little that dies: collecting there is lost time
+
+from guildry.server.commands.options import SERVE, quick  # noqa: E402 - after the line above
 
 __all__ = ["main"]
 
@@ -17,6 +20,7 @@ def main() -> None:
         sys.exit(serve(given))
     from guildry.server.commands.app import run
 
+    gc.enable()
     sys.exit(run(args))
 
 

@@ -8,9 +8,9 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
-from secrets import token_hex
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Final, Literal
 
 import anyio
@@ -37,6 +37,8 @@ Guard = Callable[[Caller, Tool, dict[str, Json]], Awaitable[None]]
 """A check before a call runs: a contract, an approval. Raises `ToolError` to refuse it."""
 
 _JOURNALED_CHARACTERS: Final = 4_000
+_canonical = json.JSONEncoder(sort_keys=True, default=str).encode
+_numbers = count()
 
 
 @dataclass(slots=True)
@@ -124,17 +126,17 @@ class Dispatch:
         result = await self._contract.apply(tool, caller, outcome, labels)
         record.status = "error" if result.is_error else "ok"
         if key is not None:
-            self._ledger.settle(key, result.text, record.status)
+            self._ledger.settle(caller.run, key, result.text, record.status)
         return result
 
     async def _intend(self, caller: Caller, tool: Tool, record: _Record) -> str | None:
         """Enter a call that must not be repeated, and wait until the entry is on the disk."""
         if not caller.durable or tool.effects.repeatable:
             return None
-        text = json.dumps(record.arguments, sort_keys=True, default=str)
-        key = token_hex(16)
+        text = _canonical(record.arguments)
+        key = f"{time_ns():x}-{next(_numbers):x}"
         digest = hashlib.sha256(text.encode()).hexdigest()
-        await self._ledger.intend(key, caller.run, caller.grant.holder, tool.name, digest)
+        await self._ledger.intend(caller.run, key, caller.grant.holder, tool.name, digest)
         return key
 
     async def _invoke(self, caller: Caller, tool: Tool, given: dict[str, Json]) -> Outcome:

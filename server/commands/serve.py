@@ -1,5 +1,6 @@
 """`guildry serve`: the one command that must start fast. Imports no command-line library."""
 
+import gc
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,11 +35,18 @@ async def _serve(settings: "Settings", *, stdio: bool) -> int:
         if stdio:
             from guildry.server.stdio import serve_stdio
 
+            _collect_from_here()
             await serve_stdio(surface)
         else:
             await _serve_http(app)
         tasks.cancel_scope.cancel()
     return Exit.OK
+
+
+def _collect_from_here() -> None:
+    """Collect garbage again (`main` stopped it), and never look at what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 async def _serve_http(app: "App") -> None:
@@ -47,6 +55,7 @@ async def _serve_http(app: "App") -> None:
     from guildry.server.http import serve_http
     from guildry.server.surface import USER_SCOPES, Surface
 
+    _collect_from_here()
     settings = app.settings
     serve = partial(
         serve_http,

@@ -15,12 +15,12 @@ async def test_an_effect_is_unsettled_until_its_outcome_is_entered(tmp_path: Pat
         async with Store.open(tmp_path / "guildry.db") as store:
             ledger = EffectLedger(store, clock=lambda: 5.0)
             for key in ("k1", "k2", "k3"):
-                await ledger.intend(key, "r1", "r1/1", "send", "sha256:00")
-            ledger.settle("k2", "sent \ud800")
+                await ledger.intend("r1", key, "r1/1", "send", "sha256:00")
+            ledger.settle("r1", "k2", "sent \ud800")
         async with Store.open(tmp_path / "guildry.db") as store:
             ledger = EffectLedger(store)
             unsettled = await ledger.unsettled("r1")
-            settled = [await ledger.settled(key) for key in ("k1", "k2", "unknown")]
+            settled = [await ledger.settled("r1", key) for key in ("k1", "k2", "unknown")]
 
     assert unsettled == [
         IntendedEffect(key, "r1", "r1/1", "send", "sha256:00", 5.0) for key in ("k1", "k3")
@@ -36,13 +36,13 @@ async def test_the_first_outcome_stays_and_a_key_is_taken_once() -> None:
     with anyio.fail_after(30):
         async with Store.open(None) as store:
             ledger = EffectLedger(store)
-            await ledger.intend("k1", "r1", "a", "send", "d")
+            await ledger.intend("r1", "k1", "a", "send", "d")
             with pytest.raises(StoreError, match="the effect `k1` was intended before"):
-                await ledger.intend("k1", "r1", "a", "send", "d")
-            ledger.settle("k1", "first", "error")
-            ledger.settle("k1", "second")
-            ledger.settle("unknown", "nothing")
-            settled = await ledger.settled("k1")
+                await ledger.intend("r1", "k1", "a", "send", "d")
+            ledger.settle("r1", "k1", "first", "error")
+            ledger.settle("r1", "k1", "second")
+            ledger.settle("r1", "unknown", "nothing")
+            settled = await ledger.settled("r1", "k1")
 
             assert settled is not None
             assert (settled.outcome, settled.status) == ("first", "error")

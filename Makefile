@@ -5,13 +5,14 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check pytest wheel docs clean
+.PHONY: help setup demo test check pytest wheel docs bench clean
 
 help:
 	@echo 'make demo   set up, then the main job on this folder, without a model'
 	@echo 'make test   set up, then every test and check'
 	@echo 'make check  linter, formatter and both type checkers alone'
 	@echo 'make docs   write the tables of the README anew'
+	@echo 'make bench  measure beside the peers, about 15 minutes'
 	@echo 'make clean  remove what was set up'
 
 setup: $(READY)
@@ -38,7 +39,10 @@ wheel: $(READY)
 	@.ci/wheel $(VENV)
 
 docs: $(READY)
-	@$(BIN)/python -m guildry.server.commands.reference README.md
+	@$(BIN)/python -m guildry.server.commands.reference README.md docs/architecture.md
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) dist node_modules

@@ -83,7 +83,7 @@ class Surface:
     def __init__(
         self, app: "App", *, holder: str = LOCAL, scopes: Iterable[str] = ADMIN_SCOPES
     ) -> None:
-        grant = Grant.root(holder, depth=app.settings.run_depth, scopes=scopes)
+        grant = Grant.root(holder, depth=app.settings.run_depth + 1, scopes=scopes)
         self.app: Final = app
         self.caller: Final = Caller(grant=grant, run=holder, for_model=False)
         self._resources = Resources(app, self.caller)

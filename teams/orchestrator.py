@@ -102,7 +102,7 @@ class Orchestrator:
 
         Raises:
             GrantError: the caller's grant has no room for what is asked.
-                StoreError: the run could not be recorded, and was not begun.
+            StoreError: the run could not be recorded, and was not begun.
         """
         run, task = await self._begin(team, task, caller, run_id, limits, kind)
         return await self._conduct(run, team, task, caller, "cancelled")

@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
 from guildry.tools.caller import Caller
-from guildry.tools.schema import as_list
-
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
+from guildry.tools.schema import as_list, validator_of
 
 __all__ = ["Broken", "mentioned", "read_answer", "read_arguments", "writes_a_call"]
 
@@ -87,7 +84,7 @@ def read_answer(text: str, schema: Mapping[str, Any]) -> Any:
         ) from None
     faults = [
         f"{error.json_path}: {_cut(error.message)}"
-        for error in sorted(_validator(schema).iter_errors(value), key=lambda e: e.json_path)
+        for error in sorted(validator_of(schema).iter_errors(value), key=lambda e: e.json_path)
     ]
     if faults:
         more = f" and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
@@ -128,13 +125,6 @@ def _refuse_constant(name: str) -> Any:
 def _unfenced(text: str) -> str:
     found = _FENCE.fullmatch(text.strip())
     return found[1] if found else text
-
-
-def _validator(schema: Mapping[str, Any]) -> "Validator":
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
-
-    return Draft202012Validator(schema, registry=Registry[Any]())  # nothing is fetched
 
 
 def _cut(text: str) -> str:

@@ -32,6 +32,12 @@ def command_lines() -> list[str]:
     return sorted({line for line in lines if line.startswith("guildry ")})
 
 
+def test_the_tree_in_the_architecture_has_every_module_and_no_other() -> None:
+    architecture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+    assert TABLES["tree"]() in architecture, "the tree is out of date: `make docs` writes it anew"
+
+
 @pytest.mark.parametrize("title", ["Commands", "Settings"])
 def test_a_table_of_the_readme_is_as_its_source_makes_it(title: str) -> None:
     table = TABLES[title.lower()]()

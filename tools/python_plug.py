@@ -67,8 +67,12 @@ class PythonPlug:
         """Import the file or the folder.
 
         Raises:
-            PlugError: a single file does not import, or holds no tool; names file, line and error.
+            PlugError: there is no such file or folder; or a single file does not import, or holds
+                no tool: names file, line and error.
         """
+        if not await anyio.Path(self._path).exists():
+            raise PlugError(self.source, "there is no such file or folder", "Check the path")
+        self._folder = self._path if self._path.is_dir() else self._path.parent
         self._threads = DaemonThreads(_THREADS)
         self._importing = DaemonThreads(_THREADS)
         self._good = {}

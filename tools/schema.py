@@ -5,6 +5,7 @@ Source: JSON Schema 2020-12. A `$ref` is followed inside the document only; noth
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -15,8 +16,18 @@ from guildry.tools.registry import nearest
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["as_list", "as_object", "at", "check_arguments", "local", "schema_fault", "types_wanted"]
+__all__ = [
+    "as_list",
+    "as_object",
+    "at",
+    "check_arguments",
+    "local",
+    "schema_fault",
+    "types_wanted",
+    "validator_of",
+]
 
+_importing: Final = Lock()
 _MAX_NODES: Final = 20_000
 _MAX_DEPTH: Final = 64
 _SHOWN_ERRORS: Final = 3
@@ -52,16 +63,33 @@ def schema_fault(schema: Json) -> str | None:
         target = (as_object(node) or {}).get("$ref")
         if isinstance(target, str) and not target.startswith("#"):
             return f"the input schema refers to {target[:200]!r}: only what is inside it is read"
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-
+    library = _library()
     try:
-        kind: Any = validator_for(root, default=Draft202012Validator)
-        kind.check_schema(root)
-    except SchemaError as error:
+        _dialect(library, root).check_schema(root)
+    except library.SchemaError as error:
         where = "/".join(str(step) for step in error.absolute_path)
         return f"the input schema is not valid at {where or 'its root'!r}: {error.message[:200]}"
     return None
+
+
+def validator_of(schema: Mapping[str, Json]) -> "Validator":
+    """Return what checks values against a fit schema, in the dialect that it names."""
+    library = _library()
+    empty = library.validators.referencing.Registry()  # fetches nothing from the network
+    validator: Validator = _dialect(library, schema)(schema, registry=empty)
+    return validator
+
+
+def _library() -> Any:
+    """Import jsonschema, one thread at a time: its modules import each other in a circle."""
+    with _importing:
+        import jsonschema
+
+        return jsonschema
+
+
+def _dialect(library: Any, schema: Mapping[str, Json]) -> Any:
+    return library.validators.validator_for(schema, default=library.Draft202012Validator)
 
 
 def as_object(value: Json) -> Mapping[str, Json] | None:
@@ -166,12 +194,7 @@ class _Checker:
     def errors(self, arguments: Mapping[str, Json]) -> list[Any]:
         """Return jsonschema's errors in a fixed order, less unknown arguments at the root."""
         if self._validator is None:
-            import referencing
-            from jsonschema.validators import Draft202012Validator, validator_for
-
-            kind: Any = validator_for(self._schema, default=Draft202012Validator)
-            empty = cast("Any", referencing).Registry()  # fetches nothing from the network
-            self._validator = kind(self._schema, registry=empty)
+            self._validator = validator_of(self._schema)
         found: list[Any] = list(cast("Any", self._validator).iter_errors(arguments))
         found = [each for each in found if each.validator != "additionalProperties" or each.path]
         return sorted(found, key=lambda each: [str(step) for step in each.absolute_path])

@@ -93,7 +93,7 @@ def open_source(
     """Return the plug for a source, not yet opened.
 
     Raises:
-        PlugError: it is neither a Python file or folder, nor a URL, nor a command line.
+        PlugError: it is no command line, and nothing else either.
     """
     from guildry.tools.mcp_connection import Endpoint
     from guildry.tools.mcp_plug import McpPlug
@@ -105,6 +105,4 @@ def open_source(
     if (path := _path_of(source, folder)) is None:
         endpoint = Endpoint(command=tuple(_split(source)), env=wanted.env, folder=folder)
         return McpPlug(source, name, endpoint, tasks=tasks, limits=limits)
-    if not path.exists():
-        raise PlugError(source, "there is no such file or folder", "Check the path")
     return PythonPlug(source, name, path=path.resolve(), limits=limits)

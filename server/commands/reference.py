@@ -1,10 +1,11 @@
-"""The tables of the README, made from their sources: `python -m guildry.server.commands.reference`.
+"""Generated parts of the docs, made from their sources: see `make docs`.
 
 Each stands between `<!-- name -->` and `<!-- /name -->`.
 """
 
+import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,17 @@ from guildry.server.commands.app import COMMANDS
 from guildry.server.commands.exits import EXITS_HELP
 from guildry.server.config import ModelSetting, PlugSetting, Settings
 
-__all__ = ["TABLES", "commands_table", "filled", "settings_table"]
+__all__ = ["TABLES", "commands_table", "filled", "settings_table", "tree"]
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_PARTS: Final = {
+    "src/guildry": "the package: errors, and links to the four parts",
+    "memory": "what is kept",
+    "tools": "what can be called",
+    "teams": "who works",
+    "server": "who is served",
+}
+_COLUMN: Final = 28
 
 
 def commands_table() -> str:
@@ -53,9 +64,30 @@ def _default(name: str, required: bool, default: object) -> str:
     return f"`{default}`" if isinstance(default, str) and default else "none"
 
 
+def tree() -> str:
+    """Return every module of the checkout with the first sentence of its docstring."""
+    lines: list[str] = []
+    for part, about in _PARTS.items():
+        lines += ["", f"{part}/".ljust(_COLUMN) + about, *_modules(_ROOT / part, 1)]
+    return "\n".join(["```text", *lines[1:], "```"])
+
+
+def _modules(folder: Path, depth: int) -> Iterator[str]:
+    margin = "  " * depth
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".py" and path.name != "__init__.py":
+            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            yield f"{margin}{path.name}".ljust(_COLUMN) + said.split("\n\n")[0].replace("\n", " ")
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and any(path.glob("*.py")):
+            yield f"{margin}{path.name}/"
+            yield from _modules(path, depth + 1)
+
+
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands_table,
     "settings": settings_table,
+    "tree": tree,
 }
 """The tables by the names of their marks."""
 

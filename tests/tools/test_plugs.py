@@ -98,6 +98,25 @@ def tool_file(path: Path, name: str, word: str = "") -> Path:
     return path
 
 
+async def test_a_file_that_is_not_there_yet_is_listed_and_plugged_once_it_is_saved(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "later.py"
+    catalog = Catalog()
+    served = anyio.Event()
+    catalog.subscribe(lambda _: served.set())
+    with anyio.fail_after(30):
+        async with PlugBoard(catalog) as board:
+            await board.plug_all([Wanted(str(file), "later")])
+            (status,) = board.listing()
+            file.write_text('def hello() -> str:\n    """Greet."""\n    return "hello"\n')
+            await served.wait()
+
+            assert (status.name, status.state) == ("later", "failed")
+            assert "there is no such file" in (status.error or "")
+            assert list(catalog.current.tools) == ["hello"]
+
+
 async def test_a_source_is_plugged_listed_called_and_unplugged(tmp_path: Path) -> None:
     catalog = Catalog()
     file = tool_file(tmp_path / "greet.py", "hello")

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -138,3 +140,26 @@ def test_the_types_that_a_schema_takes_are_found_through_unions_and_references()
     assert types_wanted({"anyOf": [{"type": "array"}, {"const": 1}]}, root) == {"array", "integer"}
     assert types_wanted({"anyOf": [{"type": "array"}, {}]}, root) == frozenset()
     assert types_wanted({}, root) == frozenset()
+
+
+def test_the_first_uses_may_come_from_many_threads_at_once() -> None:
+    """The library imports itself in a circle, which two threads must not walk from two ends."""
+    code = """
+from threading import Barrier, Thread
+from guildry.tools.schema import schema_fault, validator_of
+start, found = Barrier(16), []
+def use(n):
+    start.wait()
+    schema = {"type": "object"}
+    found.append(schema_fault(schema) is None if n % 2 else validator_of(schema).is_valid({}))
+threads = [Thread(target=use, args=(n,)) for n in range(16)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(found.count(True))
+"""
+    ran = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        for _ in range(3)
+    ]
+
+    assert [(each.stdout.strip(), each.stderr) for each in ran] == [("16", "")] * 3

@@ -136,7 +136,7 @@ def anchored(source: str, cwd: Path) -> str:
         return source
     whole = cwd / Path(source).expanduser()
     if os.path.exists(whole):
-        return str(whole.resolve())
+        return os.path.abspath(whole)  # links stay: the Python of a venv is one
     try:
         words = shlex.split(source)
     except ValueError:
@@ -149,4 +149,5 @@ def _anchored_word(word: str, cwd: Path) -> str:
     """Make one word of a command line absolute, where it is a path that is there."""
     looks = "/" in word or word in {".", ".."} or re.search(r"\.[a-z]+$", word)
     path = cwd / word
-    return str(path.resolve()) if looks and not word.startswith("-") and path.exists() else word
+    is_path = looks and not word.startswith("-") and path.exists()
+    return os.path.abspath(path) if is_path else word

@@ -359,3 +359,15 @@ def test_paths_in_a_source_become_absolute_and_nothing_else_does(tmp_path: Path)
     )
     for same in ("https://host/a.py", "npx -y git", "git status", "it's broken", "no/such/file.py"):
         assert anchored(same, tmp_path) == same
+
+
+def test_a_source_is_anchored_without_following_links(tmp_path: Path) -> None:
+    """The interpreter of a virtual environment is a link, and only as that link is it one."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "tools").mkdir()
+
+    assert anchored("bin/python -m thing", tmp_path) == f"{tmp_path}/bin/python -m thing"
+    assert anchored("tools", tmp_path) == f"{tmp_path}/tools"
+    assert anchored("npx -y thing", tmp_path) == "npx -y thing"
+    assert anchored("http://localhost/mcp", tmp_path) == "http://localhost/mcp"

@@ -24,6 +24,11 @@ _INSERT_NEXT: Final = (
     _COLUMNS
     + "(?1, (SELECT coalesce(max(seq), 0) + 1 FROM entries WHERE run = ?1), ?2, ?3, ?4, ?5)"
 )
+_FORGET: Final = """
+    DELETE FROM entries WHERE run = :run AND seq < coalesce(
+        (SELECT seq FROM entries WHERE run = :run AND at >= :before ORDER BY seq LIMIT 1),
+        (SELECT max(seq) FROM entries WHERE run = :run))
+"""
 _INSERT_SEVERAL: Final = {
     count: _COLUMNS + ", ".join(["(?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_AT_ONCE
 }
@@ -101,6 +106,20 @@ class Journal:
             StoreError: the database refuses.
         """
         await self._store.flush()
+
+    async def forget(self, run: str, *, before: float) -> int:
+        """Drop a journal's entries from before a time (seconds since the epoch), less its last one.
+
+        For the calls of a principal outside any run, whose journal has no end. Returns how many.
+
+        Raises:
+            StoreError: the database refuses.
+        """
+
+        def delete(connection: sqlite3.Connection) -> int:
+            return connection.execute(_FORGET, {"run": run, "before": before}).rowcount
+
+        return await self._store.write(delete)
 
     async def _committed(self, run: str, after: int, limit: int) -> list[Entry]:
         def select(connection: sqlite3.Connection) -> list[Entry]:

@@ -1,5 +1,6 @@
 """The app: the one place where the parts meet. Opens what is kept, serves nothing itself."""
 
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from guildry.memory.sources import SourceStore
 from guildry.memory.store import Store
 from guildry.server.announce import Announcer
 from guildry.server.builtin import Builtin
-from guildry.server.parts import BUILTIN, App
+from guildry.server.parts import BUILTIN, LOCAL, App
 from guildry.server.run_tools import RunTools
 from guildry.teams.orchestrator import Orchestrator, RunDefaults
 from guildry.tools.approval import OnlyInPerson
@@ -194,6 +195,8 @@ async def _tidy(app: App) -> None:
             log.warning("run_interrupted", run=run)
         while True:
             await app.objects.expire()
+            kept_s = app.settings.object_ttl_days * _DAY_S
+            await app.journal.forget(LOCAL, before=time.time() - kept_s)
             await anyio.sleep(_EXPIRE_EVERY_S)
     except GuildryError as error:
         log.error("tidying_failed", error=str(error))

@@ -135,7 +135,9 @@ class Settings(BaseModel):
     run_wall_s: float = Field(default=3_600.0, ge=0, description="Seconds that one run may take.")
     run_depth: int = Field(default=3, ge=0, description="Generations of agents below a run's root.")
     object_ttl_days: float = Field(
-        default=30.0, gt=0, description="Days that a stored object is kept."
+        default=30.0,
+        gt=0,
+        description="Days that stored objects, and calls outside runs, are kept.",
     )
     sync: bool = Field(
         default=True, description="Whether stored files are forced to disk before they count."

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from guildry.tools.registry import Catalog
     from guildry.tools.search import ToolIndex
 
-__all__ = ["BUILTIN", "App"]
+__all__ = ["BUILTIN", "LOCAL", "App"]
 
 BUILTIN: Final = "guildry"
 """The plug of the built-in tools and the teams."""
+
+
+LOCAL: Final = "local"
+"""The principal of whoever runs the process, and of every loopback client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

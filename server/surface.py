@@ -22,6 +22,7 @@ from mcp_types import (
 
 import guildry
 from guildry.server.builtin import CALL_TOOL
+from guildry.server.parts import LOCAL
 from guildry.server.progress import reporting
 from guildry.server.resources import TEMPLATES, Resources
 from guildry.server.wire import result_to_wire, tool_to_wire
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["ADMIN_SCOPES", "LOCAL", "USER_SCOPES", "Surface", "build_server"]
 
 log = structlog.get_logger()
-
-LOCAL: Final = "local"
-"""The principal of whoever runs the process, and of every loopback client."""
 
 USER_SCOPES: Final = ("tools", "teams")
 """What a client over the network may do."""

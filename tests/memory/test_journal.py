@@ -230,3 +230,19 @@ async def test_a_journal_that_cannot_be_written_says_so_when_it_is_read(tmp_path
 def test_an_entry_of_no_known_kind_holds_no_event() -> None:
     with pytest.raises(ValueError, match="holds no whole event"):
         event_of(Entry("r1", 1, 0.0, "other", "a", {}))  # type: ignore[arg-type]  # what a newer one may write
+
+
+async def test_old_entries_of_an_endless_journal_are_dropped_and_numbers_go_on() -> None:
+    times = iter((1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0))
+    with anyio.fail_after(30):
+        async with Store.open(None) as store:
+            journal = Journal(store, clock=lambda: next(times))
+            for _ in range(4):
+                journal.append("local", Stopped("local", "finished"))
+                journal.append("r1", Stopped("r1", "finished"))
+            dropped = [await journal.forget("local", before=each) for each in (1.0, 3.0, 9.0)]
+            journal.append("local", Stopped("local", "finished"))
+
+            assert dropped == [0, 2, 1]
+            assert [(e.seq, e.at) for e in await journal.read("local")] == [(4, 4.0), (5, 5.0)]
+            assert len(await journal.read("r1")) == 4

@@ -89,6 +89,18 @@ def test_nobody_else_owns_the_import_name() -> None:
     assert guildry.__file__ is not None
 
 
+def test_serving_loads_nothing_that_only_some_servers_need() -> None:
+    heavy = {"aiohttp", "jsonschema", "sglang", "sqlite_utils", "torch", "typer"}
+    code = (
+        "import sys, guildry.server.commands.serve, guildry.server.app, guildry.server.surface"
+        ", guildry.server.control, guildry.server.stdio;"
+        f" print(sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_part_is_imported_under_a_bare_name() -> None:
     code = f"import sys, guildry.server.app; print({set(MAY_IMPORT)!r} & set(sys.modules))"
     done = subprocess.run(

@@ -146,7 +146,26 @@ class _Outlet:
             raise
 
 
-class _Connection:
+class _Lent:
+    """A stream over a wire that belongs to somebody else: closing it closes nothing."""
+
+    async def aclose(self) -> None:
+        """Leave the wire to its owner."""
+        await lowlevel.checkpoint()
+
+    async def __aenter__(self) -> "Self":
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class _Connection(_Lent):
     """What the SDK reads: each message that the lane leaves to it."""
 
     def __init__(
@@ -204,21 +223,6 @@ class _Connection:
             return await self.__anext__()
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        """Read no more."""
-        await lowlevel.checkpoint()
-
-    async def __aenter__(self) -> "Self":
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def _read(self, line: bytes) -> "SessionMessage | None":
         """Return the message of a line for the SDK, or None when it is dealt with here."""
@@ -311,7 +315,7 @@ class _Connection:
             log.debug("answer_dropped", reason="the client is gone")
 
 
-class _Outbox:
+class _Outbox(_Lent):
     """What the SDK writes to."""
 
     def __init__(self, connection: _Connection) -> None:
@@ -324,21 +328,6 @@ class _Outbox:
             message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         )
         self._connection.answered(message)
-
-    async def aclose(self) -> None:
-        """Leave the wire to its owner."""
-        await lowlevel.checkpoint()
-
-    async def __aenter__(self) -> "Self":
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 class _Buffer:

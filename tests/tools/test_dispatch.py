@@ -454,3 +454,65 @@ async def test_concurrent_calls_get_their_own_answers(tmp_path: Path) -> None:
                 tasks.start_soon(ask, n)
 
         assert answers == {n: repr(str(n)) for n in range(200)}
+
+
+async def test_bytes_are_passed_on_as_base64(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("show", echo, {"text": {"type": "string"}})
+        await g.objects.put(
+            b"\x89PNG", media_type="image/png", name="dot", namespace="local", owner="local"
+        )
+
+        assert (await g.dispatch.call(ME, "show", {"text": "ref:dot"})).text == "'iVBORw=='"
+
+
+async def test_values_of_every_json_type_become_text_where_text_is_wanted(tmp_path: Path) -> None:
+    values: list[Any] = [None, True, 1.5, "a", [1], {"b": 2}]
+    async with gate(tmp_path) as g:
+        g.plug("show", echo, {"text": {"type": "string"}})
+        await g.objects.put(
+            json.dumps(values).encode(),
+            media_type="application/json",
+            name="all",
+            namespace="local",
+            owner="local",
+        )
+
+        told = [
+            (await g.dispatch.call(ME, "show", {"text": f"ref:all#/{n}"})).text
+            for n in range(len(values))
+        ]
+
+        assert told == [repr(t) for t in ("null", "true", "1.5", "a", "[1]", '{"b":2}')]
+
+
+async def test_arguments_of_any_depth_end_in_an_answer(tmp_path: Path) -> None:
+    deep: Any = "ref:table"
+    for _ in range(200):
+        deep = [deep]
+    async with gate(tmp_path) as g:
+        g.plug("show", echo, {"text": {}})
+
+        assert not (await g.dispatch.call(ME, "show", {"text": deep})).is_error
+
+
+async def test_an_answer_that_cannot_be_kept_is_told_and_the_next_call_is_served(
+    tmp_path: Path,
+) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("table", give_table)
+        g.plug("echo", echo, {"text": {"type": "string"}})
+        (tmp_path / "objects").mkdir(exist_ok=True)
+        (tmp_path / "objects" / "sha256").write_text("a file where a folder should be")
+        g.plug("huge", give_huge)
+
+        lost = await g.dispatch.call(ME, "huge", {})
+        served = await g.dispatch.call(ME, "echo", {"text": "a"})
+
+        assert lost.is_error
+        assert lost.text.startswith("`huge` could not be served: ")
+        assert served.text == "'a'"
+
+
+async def give_huge(_: dict[str, Any], __: Call) -> Outcome:
+    return Outcome((Text("x" * 300_000),))

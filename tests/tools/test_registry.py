@@ -101,3 +101,12 @@ def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
 )
 def test_names_are_made_fit_for_every_client(given: str, name: str) -> None:
     assert tool_name(given) == name
+
+
+def test_names_stay_apart_however_many_plugs_want_one() -> None:
+    catalog = Catalog()
+    catalog.replace("one", [tool("echo"), tool("two_echo")])
+
+    catalog.replace("two", [tool("echo", "two")])
+
+    assert list(catalog.current.tools) == ["echo", "two_echo", "two_echo_2"]

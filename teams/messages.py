@@ -6,7 +6,7 @@ from typing import Any, Literal
 from guildry.memory.references import Reference
 from guildry.teams.model import Usage
 
-__all__ = ["Question", "Report", "ReportStatus", "Spent", "Task", "Verdict"]
+__all__ = ["Report", "ReportStatus", "Spent", "Task"]
 
 ReportStatus = Literal["done", "partial", "failed"]
 
@@ -71,19 +71,3 @@ class Report:
     answer: Any = None
     reason: str = "finished"
     spent: Spent = field(default_factory=Spent)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A child asks its parent something it cannot decide."""
-
-    text: str
-    options: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A judge's word on a piece of work."""
-
-    passed: bool
-    reasons: tuple[str, ...] = ()

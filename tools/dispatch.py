@@ -26,7 +26,7 @@ from guildry.tools.base import Call, Json, Outcome, Result, Text, Tool
 from guildry.tools.caller import Caller
 from guildry.tools.passing import pass_references
 from guildry.tools.registry import Catalog, UnknownTool
-from guildry.tools.results import ResultContract
+from guildry.tools.results import ResultContract, size_of
 from guildry.tools.schema import as_list, as_object, check_arguments
 
 __all__ = ["Dispatch", "Guard"]
@@ -179,7 +179,7 @@ class Dispatch:
 
 
 def _told(text: str) -> Result:
-    return Result(text, (Text(text),), is_error=True, size=len(text))
+    return Result(text, (Text(text),), is_error=True, size=size_of(text))
 
 
 def _bounded(value: Json) -> Json:

@@ -16,7 +16,7 @@ from guildry.tools.base import Block, Embedded, Json, Link, Media, Outcome, Resu
 from guildry.tools.caller import Caller
 from guildry.tools.schema import as_object
 
-__all__ = ["BYTES_PER_TOKEN", "ResultContract", "estimate_tokens", "stored_text"]
+__all__ = ["BYTES_PER_TOKEN", "ResultContract", "size_of", "stored_text"]
 
 BYTES_PER_TOKEN: Final = 4
 """How tokens are estimated where no endpoint has counted them: UTF-8 bytes divided by four."""
@@ -24,10 +24,9 @@ BYTES_PER_TOKEN: Final = 4
 _SNIFFED_ON_LOOP: Final = 64_000
 
 
-def estimate_tokens(text: str) -> int:
-    """Return about how many tokens `text` costs."""
-    size = len(text) if text.isascii() else len(text.encode())
-    return -(-size // BYTES_PER_TOKEN)
+def size_of(text: str) -> int:
+    """Return the size of `text` in bytes, as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def stored_text(reference: Reference) -> str:
@@ -60,7 +59,7 @@ class ResultContract:
         if len(blocks) == 1 and type(blocks[0]) is Text and not outcome.has_structured:
             text = blocks[0].text  # the common case, kept short
             if self.inline(text):
-                return Result(text, blocks, is_error=outcome.is_error, size=len(text))
+                return Result(text, blocks, is_error=outcome.is_error, size=size_of(text))
         return await _Shaping(self, tool, caller, frozenset(labels)).shape(outcome)
 
     async def keep(
@@ -89,7 +88,7 @@ class ResultContract:
 
     def inline(self, text: str) -> bool:
         """Tell whether `text` is short enough to be given as it is."""
-        return (len(text) if text.isascii() else len(text.encode())) <= self._inline_bytes
+        return size_of(text) <= self._inline_bytes
 
 
 class _Shaping:
@@ -111,7 +110,7 @@ class _Shaping:
             compact = json.dumps(outcome.structured, ensure_ascii=False, separators=(",", ":"))
             twin = not parts or _says(parts[0], outcome.structured)
             parts = [compact] if twin else [*parts, compact]
-        size = sum(len(part.encode()) for part in parts)
+        size = sum(map(size_of, parts))
         whole = await self._store_what_is_long(parts)
         text = "\n".join(parts)
         links = (
@@ -125,7 +124,7 @@ class _Shaping:
             references=tuple(self._kept),
             is_error=outcome.is_error,
             size=size,
-            saved_tokens=max(0, size - len(text.encode())) // BYTES_PER_TOKEN,
+            saved_tokens=max(0, size - size_of(text)) // BYTES_PER_TOKEN,
         )
 
     async def _store_what_is_long(self, parts: list[str]) -> bool:

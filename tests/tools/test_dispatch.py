@@ -32,7 +32,7 @@ from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.grants import Grant
 from guildry.tools.registry import Catalog, UnknownTool
-from guildry.tools.results import estimate_tokens
+from guildry.tools.results import BYTES_PER_TOKEN, size_of
 
 TABLE = [{"id": n, "name": f"row {n}", "total": n * 10} for n in range(2_000)]
 
@@ -112,7 +112,7 @@ async def test_a_long_answer_is_stored_and_its_name_is_enough_for_the_next_tool(
         counted = await g.dispatch.call(ME, "count", {"rows": "ref:table"})
 
         assert counted.text == "2000"
-        assert estimate_tokens(made.text) < 200
+        assert size_of(made.text) / BYTES_PER_TOKEN < 200
         assert made.size == len(json.dumps(TABLE))
         assert made.saved_tokens > 10_000
         assert await g.objects.value(made.references[0]) == TABLE
@@ -516,3 +516,10 @@ async def test_an_answer_that_cannot_be_kept_is_told_and_the_next_call_is_served
 
 async def give_huge(_: dict[str, Any], __: Call) -> Outcome:
     return Outcome((Text("x" * 300_000),))
+
+
+async def test_sizes_are_in_bytes_whatever_the_letters(tmp_path: Path) -> None:
+    async with gate(tmp_path) as g:
+        g.plug("echo", echo, {"text": {"type": "string"}})
+
+        assert (await g.dispatch.call(ME, "echo", {"text": "é"})).size == len(repr("é").encode())

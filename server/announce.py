@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.subscriptions import ListenHandler
 
+    from guildry.tools.registry import Change
+
 __all__ = ["Announcer"]
 
 log = structlog.get_logger()
@@ -55,6 +57,13 @@ class Announcer:
         # The SDK gives a handler no other way to the connection that outlives the request.
         connection: Connection = getattr(context.session, "_connection")  # noqa: B009 - private
         self._sessions.add(connection)
+
+    def changed(self, change: "Change") -> None:
+        """Tell of every list that a change of the catalog made another one."""
+        if change.tools:
+            self.tools_changed()
+        if change.resources:
+            self.resources_changed()
 
     def tools_changed(self) -> None:
         """Say that tools came, went or changed."""

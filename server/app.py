@@ -148,7 +148,7 @@ def _team_files(orchestrator: Orchestrator) -> "Opener":
 def _start(app: App, tasks: "TaskGroup") -> None:
     builtin = (*Builtin(app).tools(), *RunTools(app).tools(), *app.orchestrator.tools())
     app.catalog.replace(BUILTIN, builtin)
-    app.catalog.subscribe(lambda _: app.announcer.tools_changed())
+    app.catalog.subscribe(app.announcer.changed)
     tasks.start_soon(app.announcer.run)
     tasks.start_soon(_open_plugs, app)
     tasks.start_soon(_tidy, app)

@@ -1,45 +1,30 @@
 """The MCP surface: what one principal is shown and may call, for clients of both protocol eras.
 
-Knows MCP and the app; knows no transport. Tool calls go to dispatch, whichever way they came.
+Knows the app and no transport. The methods themselves are in `methods/`; tool calls go to dispatch.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
 from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CompleteRequestParams,
-    NotificationParams,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-)
 
 import guildry
 from guildry.server.builtin import CALL_TOOL
+from guildry.server.methods import completion, resources, subscriptions, tools
 from guildry.server.parts import LOCAL
-from guildry.server.progress import reporting
-from guildry.server.resources import TEMPLATES, Resources
-from guildry.server.wire import result_to_wire, tool_to_wire
+from guildry.server.resources import Resources
+from guildry.server.wire import result_to_wire
 from guildry.tools.base import Json, Progress, Tool
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
-from guildry.tools.registry import UnknownTool
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
     from mcp.server.models import InitializationOptions
 
     from guildry.server.parts import App
 
 __all__ = ["ADMIN_SCOPES", "LOCAL", "USER_SCOPES", "Surface", "build_server"]
-
-log = structlog.get_logger()
 
 USER_SCOPES: Final = ("tools", "teams")
 """What a client over the network may do."""
@@ -55,11 +40,8 @@ _INSTRUCTIONS: Final = (
     " do a task."
 )
 
-_PAGE: Final = 250
-_DAY_MS: Final = 86_400_000
+_AREAS: Final = (tools, resources, completion, subscriptions)
 _FOR_AGENTS: Final = frozenset({"spawn"})
-
-T = TypeVar("T")
 
 
 def build_server(
@@ -84,8 +66,7 @@ class Surface:
         grant = Grant.root(holder, depth=app.settings.run_depth + 1, scopes=scopes)
         self.app: Final = app
         self.caller: Final = Caller(grant=grant, run=holder, for_model=False)
-        self._resources = Resources(app, self.caller)
-        self._pages: tuple[int, dict[str | None, dict[str, Any]]] = (-1, {})
+        self.resources: Final = Resources(app, self.caller)
         self.server: Final[Server[Any]] = self._build()
 
     def _build(self) -> "Server[Any]":
@@ -97,18 +78,8 @@ class Surface:
             get_tool_input_schema=self._input_schema,
             on_subscriptions_listen=self.app.announcer.listen,
         )
-        paged = PaginatedRequestParams
-        server.add_request_handler("tools/list", paged, self._on_list_tools)
-        server.add_request_handler("tools/call", CallToolRequestParams, self._on_call_tool)
-        server.add_request_handler("resources/list", paged, self._on_list_resources)
-        server.add_request_handler("resources/templates/list", paged, self._on_list_templates)
-        server.add_request_handler(
-            "resources/read", ReadResourceRequestParams, self._on_read_resource
-        )
-        server.add_request_handler("completion/complete", CompleteRequestParams, self._on_complete)
-        server.add_notification_handler(
-            "notifications/initialized", NotificationParams, self._on_initialized
-        )
+        for area in _AREAS:
+            area.register(server, self)
         return server
 
     async def call(
@@ -168,60 +139,6 @@ class Surface:
         tool = self.app.catalog.current.tools.get(name)
         return None if tool is None else tool.input_schema
 
-    async def _on_list_tools(self, context: Any, params: PaginatedRequestParams) -> dict[str, Any]:
-        await self.app.settled()
-        version = self.app.catalog.current.version
-        if self._pages[0] != version:
-            self._pages = (version, _pages(self.shown()))
-        page = self._pages[1].get(params.cursor)
-        if page is None:
-            raise MCPError(
-                INVALID_PARAMS,
-                f"`cursor` is {params.cursor!r}: pass on what the last page gave, or nothing",
-            )
-        return _complete(page)
-
-    async def _on_call_tool(
-        self, context: "ServerRequestContext[Any, Any]", params: CallToolRequestParams
-    ) -> dict[str, Any]:
-        arguments, version = params.arguments or {}, context.protocol_version
-
-        async def call(progress: Progress) -> dict[str, Any]:
-            return await self.call(params.name, arguments, version, progress)
-
-        try:
-            return _complete(await reporting(context.session.report_progress, call))
-        except UnknownTool as error:
-            raise MCPError(INVALID_PARAMS, str(error)) from error
-        except Exception as error:
-            raise _hidden(error, "tool_call_crashed", tool=params.name) from error
-
-    async def _on_list_resources(
-        self, context: Any, params: PaginatedRequestParams
-    ) -> dict[str, Any]:
-        return _complete(await _safely(self._resources.listing(params.cursor)))
-
-    async def _on_list_templates(
-        self, context: Any, params: PaginatedRequestParams
-    ) -> dict[str, Any]:
-        page = {"resourceTemplates": list(TEMPLATES), "ttlMs": _DAY_MS, "cacheScope": "public"}
-        return _complete(page)
-
-    async def _on_read_resource(
-        self, context: Any, params: ReadResourceRequestParams
-    ) -> dict[str, Any]:
-        return _complete(await _safely(self._resources.read(str(params.uri))))
-
-    async def _on_complete(self, context: Any, params: CompleteRequestParams) -> dict[str, Any]:
-        argument = params.argument
-        values = await _safely(self._resources.complete(argument.name, argument.value))
-        return _complete({"completion": {"values": values[:100], "total": len(values)}})
-
-    async def _on_initialized(
-        self, context: "ServerRequestContext[Any, Any]", params: NotificationParams
-    ) -> None:
-        self.app.announcer.remember(context)
-
 
 class _Server(Server[Any]):
     """The SDK's server, which tells clients of the handshake era that lists change as well."""
@@ -242,40 +159,3 @@ class _Server(Server[Any]):
 def _is_plugged(tool: Tool) -> bool:
     """Tell whether a tool came from a plug; the built-in ones and the teams are always listed."""
     return tool.plug != "guildry" and tool.scope == "tools"
-
-
-def _pages(tools: list[Tool]) -> dict[str | None, dict[str, Any]]:
-    """Return the pages of a listing by their cursors: the name of the last tool before each."""
-    pages: dict[str | None, dict[str, Any]] = {}
-    cursor: str | None = None
-    for start in range(0, max(1, len(tools)), _PAGE):
-        part = tools[start : start + _PAGE]
-        page: dict[str, Any] = {
-            "tools": [tool_to_wire(tool) for tool in part],
-            "ttlMs": 0,
-            "cacheScope": "private",
-        }
-        pages[cursor] = page
-        if start + _PAGE < len(tools):
-            cursor = page["nextCursor"] = part[-1].name
-    return pages
-
-
-def _complete(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the word that it is one, which the SDK drops for older clients."""
-    return {**result, "resultType": "complete"}
-
-
-async def _safely(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except Exception as error:
-        raise _hidden(error, "request_crashed") from error
-
-
-def _hidden(error: Exception, event: str, **about: object) -> MCPError:
-    """Return what a client is told of an error that was meant for nobody: that there was one."""
-    if isinstance(error, MCPError):
-        return error
-    log.exception(event, exc_info=error, **about)
-    return MCPError(INTERNAL_ERROR, "Internal server error")

@@ -23,7 +23,7 @@ def admit(loaded: Loaded) -> Loaded:
         sources.add(source)
         name = _free(tool_name(tool.name), tools)
         tools[name] = replace(tool, name=name, source_name=source)
-    return Loaded(tuple(tools.values()), tuple(left_out))
+    return Loaded(tuple(tools.values()), tuple(left_out), loaded.offers)
 
 
 def _fault(tool: Tool, is_repeated: bool) -> str | None:

@@ -13,6 +13,7 @@ __all__ = [
     "Call",
     "Effects",
     "Embedded",
+    "Icon",
     "Invoke",
     "Json",
     "Link",
@@ -38,12 +39,20 @@ class Effects:
     They drive what runs in parallel, what is retried or repeated on resume and what is asked
     about first. The defaults are those of MCP tool annotations: a tool that says nothing may
     write, destroy and reach out.
+
+    Args:
+        writes: it changes something outside itself.
+        egress: it reaches out of this machine.
+        destructive: what it changes may be lost.
+        idempotent: a second call with the same arguments changes nothing more.
+        admits: its author says in so many words that it destroys, so that it is asked about first.
     """
 
     writes: bool = True
     egress: bool = True
     destructive: bool = True
     idempotent: bool = False
+    admits: bool = False
 
     @property
     def reads_only(self) -> bool:
@@ -136,6 +145,16 @@ class Result:
     saved_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Icon:
+    """A picture of a tool, a prompt or a resource: an `https:` or `data:` URI."""
+
+    src: str
+    media_type: str | None = None
+    sizes: tuple[str, ...] = ()
+    theme: Literal["light", "dark"] | None = None
+
+
 class Progress(Protocol):
     """Take word of how far a call has come; never raises, never blocks for long."""
 
@@ -148,11 +167,20 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a tool is told about the call it serves. `caller` is a `guildry.tools.caller.Caller`."""
+    """What a tool is told about the call it serves.
+
+    Args:
+        tool: what is called.
+        caller: a `guildry.tools.caller.Caller`.
+        progress: where word of progress goes.
+        ask: puts a question to whoever made the call (`guildry.tools.questions.Ask`), or None
+            where nobody can be asked.
+    """
 
     tool: "Tool"
     caller: Any
     progress: Progress | None = None
+    ask: Any = None
 
 
 Invoke = Callable[[dict[str, Json], Call], Awaitable[Outcome]]
@@ -174,6 +202,9 @@ class Tool:
         timeout_s: seconds that one call may take, or None for the server's default.
         scope: what a caller's grant must hold to call it: `tools`, `teams` or `admin`.
         annotations: further MCP annotations and `_meta`, passed on as they came.
+        icons: pictures of it.
+        asks: it may put questions to the caller while it runs (`Call.ask`).
+        task: whether a client with tasks gets its call as a task: never, if it likes, or only so.
     """
 
     name: str
@@ -188,3 +219,6 @@ class Tool:
     timeout_s: float | None = None
     scope: Literal["tools", "teams", "admin"] = "tools"
     annotations: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    icons: tuple[Icon, ...] = ()
+    asks: bool = False
+    task: Literal["never", "optional", "required"] = "never"

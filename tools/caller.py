@@ -5,6 +5,7 @@ from typing import Protocol
 
 from guildry.tools.base import Progress
 from guildry.tools.grants import Grant
+from guildry.tools.questions import Channel
 
 __all__ = ["Caller", "Meter", "Unmetered"]
 
@@ -41,6 +42,7 @@ class Caller:
             before it starts.
         for_model: the answer goes to a model, so that media become references.
         progress: where word of progress goes.
+        channel: the way to the client that waits for this call, handed on to the runs it starts.
     """
 
     grant: Grant
@@ -49,3 +51,4 @@ class Caller:
     durable: bool = False
     for_model: bool = True
     progress: Progress | None = None
+    channel: Channel | None = None

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from guildry.tools.base import Json, Tool
+from guildry.tools.offers import NO_OFFERS, Offers
 
 __all__ = [
     "LIMITS",
@@ -54,10 +55,11 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a plug offers: tools by their names there, and what it had to leave out."""
+    """What a plug offers: tools by their names there, what it had to leave out, and all else."""
 
     tools: tuple[Tool, ...]
     quarantined: tuple[Quarantined, ...] = ()
+    offers: Offers = NO_OFFERS
 
 
 class Plug(Protocol):

@@ -313,7 +313,8 @@ class PlugBoard:
 
     def _serve(self, entry: _Entry, loaded: Loaded) -> None:
         entry.state, entry.error, entry.quarantined = "ready", None, loaded.quarantined
-        self._catalog.replace(entry.name, [entry.gate.guard(tool) for tool in loaded.tools])
+        tools = [entry.gate.guard(tool) for tool in loaded.tools]
+        self._catalog.replace(entry.name, tools, loaded.offers)
         log.info("plug_served", plug=entry.name, kind=entry.plug.kind, tools=len(loaded.tools))
         for each in loaded.quarantined:
             log.warning("tool_quarantined", plug=entry.name, tool=each.tool, reason=each.reason)

@@ -112,3 +112,45 @@ def m003_sources(db: "Database") -> None:
             source TEXT NOT NULL,
             options TEXT NOT NULL                 -- JSON object
         )""")
+
+
+@migrations()
+def m004_questions(db: "Database") -> None:
+    """Create the table of questions that calls have asked."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE questions (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            run TEXT NOT NULL,                    -- or the principal, outside any run
+            principal TEXT NOT NULL,
+            question TEXT NOT NULL,               -- JSON object
+            asked_at REAL NOT NULL,
+            expires_at REAL NOT NULL,
+            process TEXT NOT NULL,
+            answer TEXT,                          -- JSON object; NULL: open
+            answered_at REAL
+        )""")
+    execute("CREATE INDEX questions_run ON questions (run)")
+
+
+@migrations()
+def m005_tasks(db: "Database") -> None:
+    """Create the table of tasks, as the extension of MCP has them."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE tasks (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            principal TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            run TEXT,                             -- the run that it is, if it is one
+            status TEXT NOT NULL,
+            message TEXT,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL,
+            expires_at REAL NOT NULL,
+            outcome TEXT,                         -- JSON object: {"result": ...} or {"error": ...}
+            process TEXT NOT NULL
+        )""")
+    execute("CREATE INDEX tasks_expires_at ON tasks (expires_at)")

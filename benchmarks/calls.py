@@ -20,6 +20,16 @@ NAMES = {
     "fastmcp": "fastmcp",
     "guildry": "Guildry, echo declared read-only",
     "guildry-undeclared": "Guildry, echo undeclared",
+    "guildry-fast": "Guildry with its extra `fast`",
+}
+PEERS = {"bare": "bare", "fastmcp": "fastmcp", "guildry-fast": "fast"}
+LIMITS = {  # of calls a second against the bare server
+    ("stdio", "guildry"): 1.5,
+    ("stdio", "guildry-undeclared"): 1.5,
+    ("stdio", "guildry-fast"): 1.5,
+    ("http", "guildry"): 1.0,
+    ("http", "guildry-undeclared"): 1.0,
+    ("http", "guildry-fast"): 1.2,
 }
 
 
@@ -37,6 +47,7 @@ class Series:
     """What was measured of one server in one mode (alone, or many calls in flight)."""
 
     rps: list[float] = field(default_factory=list)
+    p99s: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
     waited_s: float = 0.0
@@ -59,7 +70,7 @@ Modes = dict[str, dict[int, Series]]
 def command_of(name: str, transport: str, port: int, folder: Path) -> list[str]:
     """Return the command that starts a server."""
     if name.startswith("guildry"):
-        return guildry_command(transport, port, folder)
+        return guildry_command(transport, port, folder, python_of(PEERS.get(name, "guildry")))
     script = {"bare": "bare.py", "fastmcp": "with_fastmcp.py"}[name]
     tail = ["http", str(port)] if transport == "http" else []
     return [python_of(name), str(HERE / "servers" / script), *tail]
@@ -100,6 +111,7 @@ async def segment(client: Client, count: int, in_flight: int, into: Series) -> N
     wall_s, latencies = await burst(count, in_flight, call)
     after = usage_of(client.pid)
     into.rps.append(count / wall_s)
+    into.p99s.append(sorted(latencies)[int(len(latencies) * 0.99)])
     into.latencies += latencies
     into.cpu_s += after.cpu_s - before.cpu_s
     into.waited_s += after.waited_s - before.waited_s
@@ -132,17 +144,26 @@ async def measure(
     return modes, memory
 
 
-def ratios(modes: Modes, of: str, to: str, in_flight: int) -> list[float]:
-    """Return the ratio of calls per second in each round."""
+def ratios(modes: Modes, of: str, to: str, in_flight: int, what: str = "rps") -> list[float]:
+    """Return the ratio of calls per second, or of another figure, in each round."""
     if of not in modes or to not in modes:
         return []
-    pairs = zip(modes[of][in_flight].rps, modes[to][in_flight].rps, strict=True)
-    return [mine / theirs for mine, theirs in pairs]
+    mine, theirs = getattr(modes[of][in_flight], what), getattr(modes[to][in_flight], what)
+    return [one / other for one, other in zip(mine, theirs, strict=True)]
 
 
 def table(modes: Modes, memory: dict[str, str], transport: str, era: Era) -> Section:
     """Return the figures of one transport and era."""
-    header = ["server", "in flight", "calls/s", "vs bare", "p50 ms", "p95 ms", "CPU us a call"]
+    header = [
+        "server",
+        "in flight",
+        "calls/s",
+        "vs bare",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "CPU us a call",
+    ]
     section = Section(f"{transport}, {era}", [*header, "waited", "RSS MB"])
     for in_flight in (1, IN_FLIGHT):
         for name, series in modes.items():
@@ -156,6 +177,7 @@ def table(modes: Modes, memory: dict[str, str], transport: str, era: Era) -> Sec
                     "-" if versus is None else f"{versus:.2f}",
                     f"{one.quantile_ms(0.5):.2f}",
                     f"{one.quantile_ms(0.95):.2f}",
+                    f"{one.quantile_ms(0.99):.2f}",
                     f"{one.cpu_us:.0f}",
                     f"{one.waited_s / max(one.cpu_s + one.waited_s, 1e-9):.0%}",
                     memory[name],
@@ -167,14 +189,16 @@ def table(modes: Modes, memory: dict[str, str], transport: str, era: Era) -> Sec
 def targets(modes: Modes, transport: str, era: Era) -> list[Target]:
     """Return what Guildry must reach on one transport and era."""
     found = []
-    for variant in ("guildry", "guildry-undeclared"):
+    for variant in ("guildry", "guildry-undeclared", "guildry-fast"):
+        where = f"{transport}, {era}, {{}} in flight, {NAMES[variant]}"
         for in_flight in (1, IN_FLIGHT):
-            for peer, limit in (("bare", 0.9), ("fastmcp", 1.5)):
-                got = ratios(modes, variant, peer, in_flight)
-                label = "undeclared" if variant.endswith("undeclared") else "read-only"
-                what = f"calls/s vs {peer}: {transport}, {era}, {in_flight} in flight, {label}"
-                if got:
+            for peer, limit in (("bare", LIMITS[transport, variant]), ("fastmcp", 1.5)):
+                if got := ratios(modes, variant, peer, in_flight):
+                    what = f"calls/s vs {peer}: {where.format(in_flight)}"
                     found.append(Target(what, limit, statistics.median(got), "x", at_least=True))
+            if got := ratios(modes, variant, "bare", in_flight, "p99s"):
+                what = f"p99 vs bare: {where.format(in_flight)}"
+                found.append(Target(what, 1.0, statistics.median(got), "x"))
     return found
 
 
@@ -183,7 +207,7 @@ async def run(only: set[str], *, quick: bool) -> Outcome:
     plan = Plan(2, 40, 64) if quick else Plan(13, 250, 256)
     names = [name for name in NAMES if name in only or name.partition("-")[0] in only]
     for name in names:
-        python_of(name.partition("-")[0])
+        python_of(PEERS.get(name, "guildry"))
     outcome = Outcome("calls", "tools/call of an echo tool", quick=quick)
     for transport in ("stdio", "http"):
         for era in ("legacy", "modern"):

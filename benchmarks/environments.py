@@ -6,25 +6,30 @@ import os
 import subprocess
 import sys
 import venv
+from importlib.metadata import distributions
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 HOME = ROOT / ".benchmarks"
-GROUPS = ("bare", "fastmcp", "openai-agents", "pydantic-ai", "langchain", "agentscope")
+GROUPS = ("bare", "fast", "fastmcp", "openai-agents", "pydantic-ai", "langchain", "agentscope")
 INSTALL_TIMEOUT_S = 900
 
 
 def python_of(group: str) -> str:
     """Return the interpreter of a group of peers, creating its environment where needed.
 
-    `guildry` is the interpreter that runs the benchmark.
+    `guildry` is the interpreter that runs the benchmark; `fast` has the same packages as that one,
+    and those of the extra `guildry[fast]`.
     """
     if group == "guildry":
         return sys.executable
     folder = HOME / group
     python, stamp = folder / "bin" / "python", folder / "pins.sha256"
-    pins = (HERE / "peers" / f"{group}.txt").read_bytes()
+    pinned = HERE / "peers" / f"{group}.txt"
+    if group == "fast":
+        pinned = _pins_of_this_environment(pinned)
+    pins = pinned.read_bytes()
     wanted = hashlib.sha256(b"compiled" + pins + sys.version.encode()).hexdigest()
     if python.exists() and stamp.exists() and stamp.read_text(encoding="ascii") == wanted:
         return str(python)
@@ -32,12 +37,25 @@ def python_of(group: str) -> str:
     uv = _uv()
     _install([uv, "venv", "-q", "--clear", "--python", sys.executable, str(folder)])
     # The pins are complete, so nothing is left to resolve.
-    pinned = ["-r", str(HERE / "peers" / f"{group}.txt")]
     # Without compiled modules each start of a server would compile them; pip makes them as well.
     how = ["-q", "--no-deps", "--compile-bytecode", "--python", str(python)]
-    _install([uv, "pip", "install", *how, *pinned])
+    _install([uv, "pip", "install", *how, "-r", str(pinned)])
     stamp.write_text(wanted, encoding="ascii")
     return str(python)
+
+
+def _pins_of_this_environment(extra: Path) -> Path:
+    """Return a file that pins what Guildry is installed with here, Guildry, and some more."""
+    found = {
+        f"{each.metadata['Name']}=={each.version}"
+        for each in distributions()
+        if each.metadata["Name"].lower() != "guildry"
+    }
+    lines = [*sorted(found), *extra.read_text(encoding="ascii").split(), f"-e {ROOT}"]
+    file = HOME / "fast.txt"
+    HOME.mkdir(exist_ok=True)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
 
 
 def clean_environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # when started as a file
 
-from benchmarks import calls, dispatch, orchestration, references, startup
+from benchmarks import calls, dispatch, listing, orchestration, references, soak, startup
 from benchmarks.environments import GROUPS, python_of, versions
 from benchmarks.machine import describe
 from benchmarks.report import Outcome, save, show
@@ -19,6 +19,8 @@ Run = Callable[..., Awaitable[Outcome]]
 
 PARTS: dict[str, Run] = {
     "calls": calls.run,
+    "listing": listing.run,
+    "soak": soak.run,
     "startup": startup.run,
     "dispatch": dispatch.run,
     "references": references.run,

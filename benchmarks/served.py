@@ -18,9 +18,11 @@ def guildry_folder(cwd: Path, *plugs: str) -> None:
     (cwd / "guildry.toml").write_text("\n".join(lines), encoding="utf-8")
 
 
-def guildry_command(transport: str, port: int, cwd: Path) -> list[str]:
-    """Return the command that serves such a folder."""
-    guildry = str(Path(sys.executable).parent / "guildry")
+def guildry_command(
+    transport: str, port: int, cwd: Path, python: str = sys.executable
+) -> list[str]:
+    """Return the command that serves such a folder, with the Guildry beside an interpreter."""
+    guildry = str(Path(python).parent / "guildry")
     where = ["--stdio"] if transport == "stdio" else ["--port", str(port)]
     return [guildry, "serve", *where, "--home", str(cwd / "home")]
 

@@ -5,19 +5,20 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check pytest wheel docs bench clean
+.PHONY: help setup demo test check pytest wheel conformance docs bench clean
 
 help:
-	@echo 'make demo   set up, then the main job on this folder, without a model'
-	@echo 'make test   set up, then every test and check'
-	@echo 'make check  linter, formatter and both type checkers alone'
-	@echo 'make docs   write the tables of the README anew'
-	@echo 'make bench  measure beside the peers, about 15 minutes'
-	@echo 'make clean  remove what was set up'
+	@echo 'make demo         set up, then the main job on this folder, without a model'
+	@echo 'make test         set up, then every test and check'
+	@echo 'make check        linter, formatter and both type checkers alone'
+	@echo 'make conformance  the official conformance suite alone, as a table'
+	@echo 'make docs         write the tables of the README anew'
+	@echo 'make bench        measure beside the peers, about 15 minutes'
+	@echo 'make clean        remove what was set up'
 
 setup: $(READY)
 
-$(READY): pyproject.toml .ci/setup
+$(READY): pyproject.toml tests/node/package.json .ci/setup
 	@.ci/setup $(VENV)
 	@touch $@
 
@@ -38,6 +39,9 @@ pytest: $(READY)
 wheel: $(READY)
 	@.ci/wheel $(VENV)
 
+conformance: $(READY)
+	@$(BIN)/python tests/live/conformance.py
+
 docs: $(READY)
 	@$(BIN)/python -m guildry.server.commands.reference README.md docs/architecture.md
 
@@ -45,4 +49,4 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) dist node_modules
+	rm -rf $(VENV) dist tests/node/node_modules

@@ -154,7 +154,8 @@ async def _handshake(door: Door, reader: asyncio.StreamReader, writer: asyncio.S
 async def _head(reader: asyncio.StreamReader) -> bytes:
     head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)).lower()
     if head[9:10] != b"2":
-        raise RuntimeError(f"the server answered {head[:200]!r}")
+        body = await _body(reader, head)
+        raise RuntimeError(f"the server answered {head[:40]!r}: {body[:300]!r}")
     return head
 
 

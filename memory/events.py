@@ -1,7 +1,8 @@
 """The events of a run, as its journal keeps them. Knows their shape; writes nothing.
 
 The kinds are those of an orchestration trace: spawn, delegate, message, tool, return, aggregate
-and stop, with `model` beside them so that a run can be replayed and its cost read back.
+and stop, with `model` beside them so that a run can be replayed and its cost read back, and `ask`
+and `answer` for what a person was asked.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from guildry.memory.selectors import is_list
 
 __all__ = [
     "Aggregated",
+    "Answered",
+    "Asked",
     "Completed",
     "Delegated",
     "Entry",
@@ -24,7 +27,18 @@ __all__ = [
     "event_of",
 ]
 
-EventKind = Literal["spawn", "delegate", "message", "model", "tool", "return", "aggregate", "stop"]
+EventKind = Literal[
+    "spawn",
+    "delegate",
+    "message",
+    "model",
+    "ask",
+    "answer",
+    "tool",
+    "return",
+    "aggregate",
+    "stop",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,34 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A call put a question, which waits for its answer.
+
+    `type` is what is asked: `approval`, `form`, `url`, `sampling` or `roots`. Only what can be
+    answered is open to others than the client that waits for the call.
+    """
+
+    kind: ClassVar[EventKind] = "ask"
+    agent: str
+    question: str
+    type: str
+    tool: str
+    message: str
+    can_be_answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question is no longer open: `accept`, `decline` or `cancel`, and by whom."""
+
+    kind: ClassVar[EventKind] = "answer"
+    agent: str
+    question: str
+    action: Literal["accept", "decline", "cancel"]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCalled:
     """A tool call passed through dispatch, with what came of it.
 
@@ -131,7 +173,18 @@ class Stopped:
     detail: str = ""
 
 
-Event = Spawned | Delegated | Messaged | Completed | ToolCalled | Returned | Aggregated | Stopped
+Event = (
+    Spawned
+    | Delegated
+    | Messaged
+    | Completed
+    | Asked
+    | Answered
+    | ToolCalled
+    | Returned
+    | Aggregated
+    | Stopped
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,14 @@ _FORGET: Final = """
         (SELECT seq FROM entries WHERE run = :run AND at >= :before ORDER BY seq LIMIT 1),
         (SELECT max(seq) FROM entries WHERE run = :run))
 """
+_ENDLESS: Final = """
+    WITH RECURSIVE journals (run) AS (
+        SELECT min(run) FROM entries
+        UNION ALL
+        SELECT (SELECT min(run) FROM entries WHERE run > journals.run)
+            FROM journals WHERE run IS NOT NULL)
+    SELECT run FROM journals WHERE run IS NOT NULL AND run NOT IN (SELECT id FROM runs)
+"""
 _INSERT_SEVERAL: Final = {
     count: _COLUMNS + ", ".join(["(?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_AT_ONCE
 }
@@ -120,6 +128,16 @@ class Journal:
             return connection.execute(_FORGET, {"run": run, "before": before}).rowcount
 
         return await self._store.write(delete)
+
+    async def endless(self) -> list[str]:
+        """Return the journals of no run: of each principal that called something outside any.
+
+        Raises:
+            StoreError: the database refuses.
+        """
+        return await self._store.read(
+            lambda connection: [row[0] for row in connection.execute(_ENDLESS)]
+        )
 
     async def _committed(self, run: str, after: int, limit: int) -> list[Entry]:
         def select(connection: sqlite3.Connection) -> list[Entry]:

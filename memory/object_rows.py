@@ -120,8 +120,12 @@ def select_listing(
     now: float,
     limit: int,
     after: str | None,
+    made: float,
 ) -> list[Reference]:
-    """Return references in the order in which they were made, from the one after `after` on."""
+    """Return references in the order in which they were made, from the one after `after` on.
+
+    Where that one is gone, from the first on that was made later than `made`.
+    """
     named = "n.is_first" if namespace is None else "n.namespace = :namespace"
     rows = connection.execute(
         f"{_REFERENCE} {named}"
@@ -129,9 +133,17 @@ def select_listing(
         " AND (:holder IS NULL OR o.owner = :holder OR EXISTS"
         " (SELECT 1 FROM readers WHERE readers.holder = :holder AND readers.id = o.id))"
         " AND (:after IS NULL OR o.position >"
-        " coalesce((SELECT position FROM objects WHERE id = :after), 0))"
+        " coalesce((SELECT position FROM objects WHERE id = :after),"
+        " (SELECT max(position) FROM objects WHERE created_at <= :made), 0))"
         " ORDER BY o.position LIMIT :limit",
-        {"namespace": namespace, "holder": holder, "now": now, "limit": limit, "after": after},
+        {
+            "namespace": namespace,
+            "holder": holder,
+            "now": now,
+            "limit": limit,
+            "after": after,
+            "made": made,
+        },
     )
     return [_reference(row) for row in rows]
 

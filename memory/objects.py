@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Final
@@ -268,6 +269,7 @@ class ObjectStore:
         holder: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        made: float = 0.0,
     ) -> list[Reference]:
         """Return references that have not expired, in the order in which they were made.
 
@@ -276,17 +278,14 @@ class ObjectStore:
             holder: only those that this holder may read.
             limit: how many at most.
             after: the id of the last one that was seen.
+            made: when that one was made, which tells its place should it have expired since.
 
         Raises:
             StoreError: the database cannot be read.
         """
         await self._store.flush()
-        now = self._clock()
-        return await self._store.read(
-            lambda reader: select_listing(
-                reader, namespace=namespace, holder=holder, now=now, limit=limit, after=after
-            )
-        )
+        within = partial(select_listing, namespace=namespace, holder=holder, now=self._clock())
+        return await self._store.read(partial(within, limit=limit, after=after, made=made))
 
     async def expire(self) -> int:
         """Remove expired objects, and contents that no other object needs; returns how many.

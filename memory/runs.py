@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +89,15 @@ class RunStore:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener` with the principal of each run that begins or ends here.
+
+        Returns the way to stop it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def create(self, record: RunRecord) -> None:
         """Enter a run, and return once the entry is committed.
@@ -118,6 +127,7 @@ class RunStore:
 
         if not await self._store.write(insert):
             raise StoreError(f"there is a run `{record.id}` already: give each run its own id")
+        self._tell(record.principal)
 
     async def finish(
         self,
@@ -139,12 +149,15 @@ class RunStore:
             id,
         )
 
-        def update(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE runs SET status = ?, ended_at = ?, report = ?, usage = ? WHERE id = ?", row
-            )
+        def update(connection: sqlite3.Connection) -> list[tuple[str]]:
+            return connection.execute(
+                "UPDATE runs SET status = ?, ended_at = ?, report = ?, usage = ? WHERE id = ?"
+                " RETURNING principal",
+                row,
+            ).fetchall()
 
-        await self._store.write(update)
+        for (principal,) in await self._store.write(update):
+            self._tell(principal)
 
     async def get(self, id: str) -> RunRecord | None:
         """Return the record of a run, or None when there is no such run."""
@@ -156,13 +169,38 @@ class RunStore:
         principal: str | None = None,
         limit: int = 20,
         status: RunStatus | None = None,
+        *,
+        before: str | None = None,
     ) -> list[RunRecord]:
-        """Return records, the newest first, of one principal and status where these are given."""
+        """Return records, the newest first, of one principal and status where these are given.
+
+        With `before`, the id of a run, only those that began before it.
+        """
         return await self._select(
             "WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR status = ?2)"
+            " AND (?4 IS NULL OR position < (SELECT position FROM runs WHERE id = ?4))"
             " ORDER BY position DESC LIMIT ?3",
-            (principal, status, limit),
+            (principal, status, limit, before),
         )
+
+    async def progress(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Return the status of runs, and how many entries their journals have.
+
+        Raises:
+            StoreError: the database cannot be read, or refused what was appended.
+        """
+        asked = json.dumps(list(ids))
+        await self._store.flush(urgent=False)
+
+        def select(connection: sqlite3.Connection) -> dict[str, tuple[str, int]]:
+            rows = connection.execute(
+                "SELECT id, status, (SELECT coalesce(max(seq), 0) FROM entries WHERE run = id)"
+                " FROM runs WHERE id IN (SELECT value FROM json_each(?))",
+                (asked,),
+            )
+            return {id: (status, entries) for id, status, entries in rows}
+
+        return await self._store.read(select)
 
     async def interrupt_orphans(self, alive: Callable[[str], bool] = is_running) -> tuple[str, ...]:
         """Mark the running runs of processes that are gone as interrupted; returns their ids.
@@ -194,6 +232,10 @@ class RunStore:
             return gone
 
         return await self._store.write(mark)
+
+    def _tell(self, principal: str) -> None:
+        for listener in tuple(self._listeners):
+            listener(principal)
 
     async def _select(self, where: str, parameters: tuple[object, ...]) -> list[RunRecord]:
         def select(connection: sqlite3.Connection) -> list[RunRecord]:

@@ -1,8 +1,10 @@
 """The app: the one place where the parts meet. Opens what is kept, serves nothing itself."""
 
+import os
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -12,15 +14,24 @@ from guildry.errors import GuildryError, PlugError
 from guildry.memory.journal import Journal
 from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
+from guildry.memory.questions import QuestionStore
 from guildry.memory.runs import RunStore
 from guildry.memory.sources import SourceStore
 from guildry.memory.store import Store
+from guildry.memory.tasks import TaskStore
 from guildry.server.announce import Announcer
 from guildry.server.builtin import Builtin
-from guildry.server.parts import BUILTIN, LOCAL, App
+from guildry.server.by_hand import ByHand
+from guildry.server.exchange import Exchanges
+from guildry.server.following import Following
+from guildry.server.parts import BUILTIN, App
+from guildry.server.peers import Peers
 from guildry.server.run_tools import RunTools
+from guildry.server.tasks import Tasks
 from guildry.teams.orchestrator import Orchestrator, RunDefaults
-from guildry.tools.approval import OnlyInPerson
+from guildry.tools.approval import Approval
+from guildry.tools.asked import waiting_word
+from guildry.tools.board import QuestionBoard
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.grants import Limits
 from guildry.tools.plug import PlugLimits, Wanted
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
 
     from guildry.server.config import ModelSetting, Settings
     from guildry.teams.model import Model
+    from guildry.tools.board import OpenQuestion
     from guildry.tools.plug import Opener, Plug
 
 __all__ = ["App", "open_app"]
@@ -85,16 +97,11 @@ def _assembled(
 ) -> App:
     objects = ObjectStore(store, settings.home / "objects", sync=settings.sync)
     journal, runs, ledger = Journal(store), RunStore(store), EffectLedger(store)
-    dispatch = Dispatch(
-        catalog,
-        objects,
-        journal,
-        ledger,
-        inline_tokens=settings.inline_tokens,
-        object_ttl_s=settings.object_ttl_days * _DAY_S,
-        call_timeout_s=settings.call_timeout_s,
-        guards=[OnlyInPerson(settings.in_person)],
+    board = QuestionBoard(QuestionStore(store), wait_s=settings.ask_wait_s, journal=journal)
+    approval = Approval(
+        board, ask_first=settings.ask_first, ask_destructive=settings.ask_destructive
     )
+    dispatch = _dispatch(settings, catalog, objects, journal, ledger, board, approval)
     orchestrator = Orchestrator(
         dispatch=dispatch,
         catalog=catalog,
@@ -106,7 +113,8 @@ def _assembled(
         tasks=tasks,
         index=index,
     )
-    limits = PlugLimits(call_s=settings.call_timeout_s, drain_s=settings.drain_s)
+    plugs = _board(settings, catalog, orchestrator)
+    announcer, peers, sources = Announcer(), Peers(settings.home), SourceStore(store)
     return App(
         settings=settings,
         store=store,
@@ -114,22 +122,79 @@ def _assembled(
         journal=journal,
         runs=runs,
         ledger=ledger,
-        sources=SourceStore(store),
+        sources=sources,
         catalog=catalog,
-        plugs=PlugBoard(
-            catalog,
-            openers=(_team_files(orchestrator),),
-            folder=settings.folder,
-            limits=limits,
-        ),
+        plugs=plugs,
         index=index,
         dispatch=dispatch,
+        board=board,
+        approval=approval,
         orchestrator=orchestrator,
         models=models,
-        announcer=Announcer(),
+        announcer=announcer,
+        following=Following(catalog, runs, announcer.resource_updated),
+        peers=peers,
+        by_hand=ByHand(sources, plugs, peers, settings.plugs),
+        tasks=Tasks(
+            TaskStore(store),
+            orchestrator,
+            tasks,
+            ttl_s=settings.task_ttl_s,
+            limit=settings.tasks_at_once,
+        ),
+        exchanges=_exchanges(settings, tasks, board),
         ready=anyio.Event(),
         patient_until=anyio.current_time() + settings.startup_wait_s,
     )
+
+
+def _dispatch(
+    settings: "Settings",
+    catalog: Catalog,
+    objects: ObjectStore,
+    journal: Journal,
+    ledger: EffectLedger,
+    board: QuestionBoard,
+    approval: Approval,
+) -> Dispatch:
+    return Dispatch(
+        catalog,
+        objects,
+        journal,
+        ledger,
+        inline_tokens=settings.inline_tokens,
+        object_ttl_s=settings.object_ttl_days * _DAY_S,
+        call_timeout_s=settings.call_timeout_s,
+        guards=[approval],
+        board=board,
+    )
+
+
+def _exchanges(settings: "Settings", tasks: "TaskGroup", board: QuestionBoard) -> Exchanges:
+    return Exchanges(
+        tasks,
+        secret=_state_key(settings),
+        wait_s=settings.ask_wait_s,
+        board=board,
+    )
+
+
+def _board(settings: "Settings", catalog: Catalog, orchestrator: Orchestrator) -> PlugBoard:
+    limits = PlugLimits(call_s=settings.call_timeout_s, drain_s=settings.drain_s)
+    return PlugBoard(
+        catalog,
+        openers=(_team_files(orchestrator), _skill_folders(settings, limits)),
+        folder=settings.folder,
+        limits=limits,
+    )
+
+
+def _state_key(settings: "Settings") -> "Callable[[], bytes]":
+    """Return what gets the key of sealed state: the configured one, or that of the home."""
+    from guildry.server.seal import kept_key
+
+    configured = settings.state_key()
+    return (lambda: kept_key(settings.home)) if configured is None else (lambda: configured)
 
 
 def _team_files(orchestrator: Orchestrator) -> "Opener":
@@ -145,13 +210,56 @@ def _team_files(orchestrator: Orchestrator) -> "Opener":
     return opened
 
 
+def _skill_folders(settings: "Settings", limits: PlugLimits) -> "Opener":
+    """Return the opener of skill folders. Its module is imported when the first folder comes."""
+    openers: list[Opener] = []
+    known = {str(path) for path in settings.skills}
+
+    def opened(source: str, name: str) -> "Plug | None":
+        is_folder = os.path.isdir(settings.folder / os.path.expanduser(source))
+        if not is_folder and source not in known:
+            return None
+        if not openers:
+            from guildry.tools.skills import skill_folders
+
+            openers.append(skill_folders(settings.folder, known=known, limits=limits))
+        return openers[0](source, name)
+
+    return opened
+
+
 def _start(app: App, tasks: "TaskGroup") -> None:
     builtin = (*Builtin(app).tools(), *RunTools(app).tools(), *app.orchestrator.tools())
     app.catalog.replace(BUILTIN, builtin)
     app.catalog.subscribe(app.announcer.changed)
+    app.catalog.subscribe(app.following.changed)
+    app.catalog.watch(app.following.touched)
+    app.runs.listen(app.resources_changed)
+    app.peers.listen("resources", app.announcer.resources_changed)
+    app.peers.listen("questions", lambda _: app.board.heard())
+    app.board.nudge = partial(app.peers.tell, "questions")
+    app.board.listen(partial(_tell_run, app))
+    app.peers.listen("tasks", lambda _: app.tasks.wake())
+    app.tasks.nudge = partial(app.peers.tell, "tasks")
+    tasks.start_soon(app.peers.run)  # first: from then on no word is lost
     tasks.start_soon(app.announcer.run)
-    tasks.start_soon(_open_plugs, app)
+    tasks.start_soon(app.following.run)
+    tasks.start_soon(_keep_plugs, app)
+    tasks.start_soon(app.tasks.run)
     tasks.start_soon(_tidy, app)
+
+
+def _tell_run(app: App, asked: "OpenQuestion", is_open: bool) -> None:
+    """Let whoever waits for a run hear that the run waits for a person."""
+    run = app.orchestrator.live.get(asked.run)
+    if run is not None and is_open:
+        run.say(waiting_word(asked.id))
+
+
+async def _keep_plugs(app: App) -> None:
+    """Open the plugs, then plug and unplug what other processes do."""
+    await _open_plugs(app)
+    await app.by_hand.run()
 
 
 async def _open_plugs(app: App) -> None:
@@ -175,9 +283,12 @@ async def _wanted(app: App) -> "Sequence[Wanted]":
     settings = app.settings
     configured = [Wanted(plug.source, name, plug.env) for name, plug in settings.plugs.items()]
     teams = [Wanted(str(file), file.stem) for path in settings.teams for file in await _files(path)]
-    kept = await app.sources.listing()
-    by_hand = [Wanted(each.source, each.name) for each in kept if each.name not in settings.plugs]
-    return [*configured, *teams, *by_hand]
+    skills: list[Wanted] = []
+    if settings.skills:
+        from guildry.tools.skills import skill_sources
+
+        skills = skill_sources(settings.skills)
+    return [*configured, *teams, *skills, *await app.by_hand.wanted()]
 
 
 async def _files(path: "Path") -> "list[Path]":
@@ -194,9 +305,13 @@ async def _tidy(app: App) -> None:
         for run in await app.runs.interrupt_orphans():
             log.warning("run_interrupted", run=run)
         while True:
+            for task in await app.tasks.tidy():
+                log.warning("task_interrupted", task=task)
             await app.objects.expire()
-            kept_s = app.settings.object_ttl_days * _DAY_S
-            await app.journal.forget(LOCAL, before=time.time() - kept_s)
+            before = time.time() - app.settings.object_ttl_days * _DAY_S
+            for principal in await app.journal.endless():
+                await app.journal.forget(principal, before=before)
+            await app.board.tidy(before=before)
             await anyio.sleep(_EXPIRE_EVERY_S)
     except GuildryError as error:
         log.error("tidying_failed", error=str(error))

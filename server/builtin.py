@@ -16,6 +16,7 @@ from guildry.server.parts import BUILTIN, App
 from guildry.tools.base import (
     READS,
     REFERENCE_FORMAT,
+    SOME_OBJECT,
     Block,
     Call,
     Effects,
@@ -25,6 +26,7 @@ from guildry.tools.base import (
     Tool,
 )
 from guildry.tools.passing import open_reference
+from guildry.tools.registry import UnknownTool
 from guildry.tools.results import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Builtin:
                         "description": "How many tools at most.",
                     },
                 ),
+                output_schema=SOME_OBJECT,
                 invoke=self._find_tools,
                 effects=READS,
             ),
@@ -95,6 +98,7 @@ class Builtin:
                     ["names"],
                     names={"type": "array", "items": {"type": "string"}, "minItems": 1},
                 ),
+                output_schema=SOME_OBJECT,
                 invoke=self._describe_tools,
                 effects=READS,
             ),
@@ -148,6 +152,7 @@ class Builtin:
                     source={"type": "string", "minLength": 1},
                     name={"type": "string", "description": "Made from the source if not given."},
                 ),
+                output_schema=SOME_OBJECT,
                 invoke=self._plug,
                 effects=_PLUGS,
                 timeout_s=120.0,
@@ -158,6 +163,7 @@ class Builtin:
                 plug=BUILTIN,
                 description="Remove a source of tools; calls in flight may end first.",
                 input_schema=parameters(["name"], name={"type": "string"}),
+                output_schema=SOME_OBJECT,
                 invoke=self._unplug,
                 effects=_PLUGS,
                 scope="admin",
@@ -167,6 +173,7 @@ class Builtin:
                 plug=BUILTIN,
                 description="Say which sources of tools there are, and how each is.",
                 input_schema=parameters([]),
+                output_schema=SOME_OBJECT,
                 invoke=self._list_plugs,
                 effects=READS,
                 scope="admin",
@@ -209,8 +216,7 @@ class Builtin:
         asked = cast("list[str]", arguments["names"])
         for name in asked:
             if name not in known:
-                self._app.catalog.current.get(name)  # raises, naming the nearest
-                raise ToolRetry(f"there is no tool {name!r} here: use `find_tools`")
+                raise UnknownTool(name, tuple(known))
         return structured({"tools": [_described(known[name]) for name in dict.fromkeys(asked)]})
 
     async def _call_tool(self, arguments: dict[str, Json], call: Call) -> Outcome:
@@ -247,7 +253,7 @@ class Builtin:
             report = await self._app.plugs.plug(source, arguments.get("name"))
         except PlugError as error:
             raise ToolRetry(str(error)) from error
-        await self._app.sources.add(report.plug, await _lasting(source))
+        await self._app.by_hand.add(report.plug, await _lasting(source))
         return structured(report.as_json())
 
     async def _unplug(self, arguments: dict[str, Json], call: Call) -> Outcome:
@@ -256,7 +262,7 @@ class Builtin:
             await self._app.plugs.unplug(name)
         except PlugError as error:
             raise ToolRetry(str(error)) from error
-        await self._app.sources.remove(name)
+        await self._app.by_hand.remove(name)
         return structured({"plug": name})
 
     async def _list_plugs(self, arguments: dict[str, Json], call: Call) -> Outcome:

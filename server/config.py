@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guildry.errors import ConfigError
+from guildry.server.http_settings import HttpSetting
 
 __all__ = [
     "FILE_NAME",
@@ -22,6 +23,7 @@ __all__ = [
     "find_file",
     "load_settings",
     "unknown_variables",
+    "variables",
 ]
 
 FILE_NAME: Final = "guildry.toml"
@@ -91,6 +93,9 @@ class Settings(BaseModel):
         description="Sources of tools by name: `[plugs.NAME]` with `source`, `env`, `pinned`.",
     )
     teams: tuple[Path, ...] = Field(default=(), description="Team files, or folders of them.")
+    skills: tuple[Path, ...] = Field(
+        default=(), description="Skills (folders with a `SKILL.md`), or folders of them."
+    )
     models: dict[str, ModelSetting] = Field(
         default_factory=dict,
         description="Models by name: `[models.NAME]` with `url`, `model`, `api_key_env`, "
@@ -108,9 +113,17 @@ class Settings(BaseModel):
     pinned: tuple[str, ...] = Field(
         default=(), description="Names of tools that are listed even beyond `listed_tools`."
     )
-    in_person: tuple[str, ...] = Field(
+    ask_first: tuple[str, ...] = Field(
         default=(),
-        description="Tools that no agent may call, only the client itself; `*` and `?` match.",
+        description="Tools that a person is asked about before each call; `*` and `?` match.",
+    )
+    ask_destructive: Literal["always", "agents", "never"] = Field(
+        default="always",
+        description="Of whose calls a person is asked first where a tool says that it destroys: "
+        "of all (`always`), of agents' only (`agents`), of none (`never`).",
+    )
+    ask_wait_s: float = Field(
+        default=300.0, gt=0, description="Seconds after which an unanswered question is declined."
     )
     call_timeout_s: float = Field(
         default=60.0, gt=0, description="Seconds that one tool call may take."
@@ -127,6 +140,13 @@ class Settings(BaseModel):
     port: int = Field(
         default=8765, ge=0, le=65535, description="TCP port of the HTTP endpoint; 0 takes any."
     )
+    http: HttpSetting = Field(
+        default=HttpSetting(),
+        description="The HTTP endpoint: `[http]` with who may call and how much; see below.",
+    )
+    fast: bool = Field(
+        default=True, description="Whether the packages of `guildry[fast]` are used if installed."
+    )
     run_tokens: int = Field(
         default=1_000_000, ge=0, description="Tokens that one run may spend, children included."
     )
@@ -139,6 +159,22 @@ class Settings(BaseModel):
         gt=0,
         description="Days that stored objects, and calls outside runs, are kept.",
     )
+    structured_content: Literal["both", "once"] = Field(
+        default="both",
+        description="Whether a structured answer comes with its JSON as text (`both`), for clients "
+        "that read only text, or with one line (`once`).",
+    )
+    state_key_env: str | None = Field(
+        default=None,
+        description="The environment variable with the key (32 bytes or more, base64 or "
+        "hexadecimal) that seals state left with clients; unset: one is made in the home.",
+    )
+    task_ttl_s: float = Field(
+        default=86_400.0, gt=0, description="Seconds that a task is kept after it has ended."
+    )
+    tasks_at_once: int = Field(
+        default=64, ge=1, description="Number of tasks that one client may have at work."
+    )
     sync: bool = Field(
         default=True, description="Whether stored files are forced to disk before they count."
     )
@@ -146,7 +182,7 @@ class Settings(BaseModel):
         default="info", description="The least severe level that is logged on stderr."
     )
 
-    @field_validator("pinned", "teams", "in_person", mode="before")
+    @field_validator("pinned", "teams", "skills", "ask_first", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """Take `a,b` from a flag or the environment for a list."""
@@ -178,6 +214,18 @@ class Settings(BaseModel):
         return (
             self.models[self.model] if self.model in self.models else ModelSetting(url=self.model)
         )
+
+    def state_key(self) -> bytes | None:
+        """Return the key that seals state, or None where none is configured.
+
+        Raises:
+            ConfigError: the environment variable is not set, or holds no key.
+        """
+        if self.state_key_env is None:
+            return None
+        from guildry.server.seal import decoded_key
+
+        return decoded_key(os.environ.get(self.state_key_env, ""), self.state_key_env)
 
     def secrets(self) -> frozenset[str]:
         """Return the values that must never be logged or shown."""
@@ -250,6 +298,11 @@ def unknown_variables() -> list[str]:
         for name in os.environ
         if name.upper().startswith(_PREFIX) and name.upper().split("__")[0] not in known
     )
+
+
+def variables(*names: str) -> dict[str, str]:
+    """Return the environment variables of these names, of those that are set."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def _check_model(settings: Settings) -> None:

@@ -68,6 +68,7 @@ class AgentLine:
     turns: int = 0
     tokens: int = 0
     tools: list[str] = field(default_factory=list[str])
+    asks: dict[str, str] = field(default_factory=dict[str, str])
 
     def text(self, now: float) -> str:
         """Return the line without its mark."""
@@ -80,6 +81,8 @@ class AgentLine:
             parts.append(_count(self.tokens, "token"))
         parts.append(f"{max(took, 0.0):.1f} s")
         doing = self.summary if self.ended is not None else ", ".join(self.tools[-_MAX_TOOLS:])
+        if self.ended is None and self.asks:
+            doing = next(iter(self.asks.values()))
         tail = f"  {plain(doing or self.task)}" if doing or self.task else ""
         return f"{plain(self.name, 40)}  {self.status}  {' · '.join(parts)}{tail}"
 
@@ -109,6 +112,8 @@ class RunTree:
             line.tokens += int(data.get("prompt_tokens", 0)) + int(data.get("completion_tokens", 0))
         elif entry.kind == "tool":
             return self._called(line, data)
+        elif entry.kind in ("ask", "answer"):
+            return self._asked(line, entry)
         elif entry.kind == "return":
             return self._returned(line, entry)
         elif entry.kind == "stop" and line.ended is None:
@@ -136,6 +141,16 @@ class RunTree:
         reference = data.get("reference")
         kept = f" → {reference}" if reference else ""
         return f"{line.name}: {tool} {status} in {float(data.get('duration_s', 0)):.2f} s{kept}"
+
+    def _asked(self, line: AgentLine, entry: Entry) -> str:
+        """Take a question in, with the command that answers it, or its answer."""
+        data, id = entry.data, str(entry.data.get("question"))
+        if entry.kind == "answer":
+            line.asks.pop(id, None)
+            return f"{line.name}: the answer is {data.get('action')} by {data.get('by')}"
+        cure = f" (`guildry approve {id}`)" if data.get("can_be_answered", True) else ""
+        line.asks[id] = f"asks{cure}: {data.get('message')}"
+        return f"{line.name} {line.asks[id]}"
 
     def _returned(self, line: AgentLine, entry: Entry) -> str:
         line.status = str(entry.data.get("status", "done"))

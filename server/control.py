@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from guildry.server.surface import Surface
 
-__all__ = ["connect", "connections", "serve_control", "socket_folder"]
+__all__ = ["connect", "connections", "own_folder", "serve_control", "socket_folder"]
 
 log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ async def serve_control(
     Raises:
         UsageError: the folder of the socket is not this user's own.
     """
-    path = _own_folder(socket_folder(home)) / f"{os.getpid()}.sock"
+    path = own_folder(socket_folder(home)) / f"{os.getpid()}.sock"
     _remove(path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.setblocking(False)
@@ -152,7 +152,12 @@ async def _transport(path: Path) -> "AsyncGenerator[TransportStreams]":
         tasks.cancel_scope.cancel()
 
 
-def _own_folder(folder: Path) -> Path:
+def own_folder(folder: Path) -> Path:
+    """Make a folder that only this user can look into, and return it.
+
+    Raises:
+        UsageError: it is somebody else's.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():

@@ -209,13 +209,18 @@ async def _plugs(settings: "Settings") -> list[Finding]:
     from guildry.tools.plug import PlugLimits, Wanted
     from guildry.tools.plugs import PlugBoard
     from guildry.tools.registry import Catalog
+    from guildry.tools.skills import skill_folders, skill_sources
 
     wanted = [Wanted(plug.source, name, plug.env) for name, plug in settings.plugs.items()]
+    wanted += skill_sources(settings.skills)
     wanted += [each for each in await _kept(settings) if each.name not in settings.plugs]
     if not wanted:
         return [Finding("plugs", "absent", "none configured", "guildry plug SOURCE")]
     limits = PlugLimits(start_s=_PLUG_S, drain_s=0)
-    async with PlugBoard(Catalog(), folder=settings.folder, limits=limits) as board:
+    openers = [skill_folders(settings.folder, known={str(path) for path in settings.skills})]
+    async with PlugBoard(
+        Catalog(), openers=openers, folder=settings.folder, limits=limits
+    ) as board:
         reports = await board.plug_all(wanted, patience_s=0)
     findings: list[Finding] = []
     for want, report in zip(wanted, reports, strict=True):
@@ -226,7 +231,8 @@ async def _plugs(settings: "Settings") -> list[Finding]:
         for left in report.quarantined:
             detail = f"`{left.tool}` is left out: {left.reason}"
             findings.append(Finding(check, "warning", detail, f"mend it in {want.source}"))
-        findings.append(Finding(check, "ok", f"{len(report.tools)} tool(s) from {want.source}"))
+        has = f"{len(report.skills)} skill(s)" if report.skills else f"{len(report.tools)} tool(s)"
+        findings.append(Finding(check, "ok", f"{has} from {want.source}"))
     return findings
 
 

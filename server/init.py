@@ -26,6 +26,12 @@ source = "tools"
 # [models.local]
 # url = "http://127.0.0.1:30000/v1"
 # api_key_env = "MY_KEY"          # the variable that holds the key, if one is needed
+
+# The HTTP endpoint beyond this machine: who may call, and over TLS.
+# [http]
+# tokens = "tokens.toml"          # made by `guildry token new`
+# tls_certificate = "server.pem"
+# tls_key = "server.key"
 """
 
 _TOOL: Final = '''\
@@ -93,7 +99,7 @@ agents = 12
 wall_s = 600
 """
 
-_LEFT_TO_TABLES: Final = {"plugs", "models", "teams", "home", "folder"}
+_LEFT_TO_TABLES: Final = {"plugs", "models", "http", "teams", "home", "folder"}
 
 
 def create(folder: Path) -> list[Path]:

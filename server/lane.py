@@ -1,8 +1,9 @@
 """The lean lane: plain, valid `tools/call` requests answered without the SDK, in its very words.
 
 It takes a request only if nothing about it is unusual: no progress token, no task, no input
-responses, a tool that is plugged, an envelope that the SDK's own models have accepted before.
-Everything else is left to the SDK, so that there is one place that knows the protocol.
+responses, no log messages, a tool that is plugged and asks this client nothing, an envelope that
+the SDK's own models have accepted before. Everything else is left to the SDK, so that there is one
+place that knows the protocol.
 """
 
 from collections import OrderedDict
@@ -14,19 +15,25 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    LOG_LEVEL_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
     CallToolRequestParams,
+    ClientCapabilities,
 )
 from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from guildry.errors import ToolProtocolError
+from guildry.server.builtin import CALL_TOOL
+from guildry.server.inputs import client_takes
 from guildry.tools.registry import UnknownTool
 
 if TYPE_CHECKING:
     from guildry.server.surface import Surface
+    from guildry.tools.base import Tool
 
 __all__ = ["LANE_VERSIONS", "Answer", "Lane", "Plain", "failure"]
 
@@ -39,6 +46,13 @@ _REQUEST_KEYS: Final = {"jsonrpc", "id", "method", "params"}
 _PARAMS: Final = frozenset({"name", "arguments", "_meta"})
 _MAX_ENVELOPES: Final = 256
 _MAX_ENVELOPE_BYTES: Final = 4_096
+_SET_LEVEL: Final = "logging/setLevel"
+_TASKS: Final = "io.modelcontextprotocol/tasks"
+
+# What a call may want of its client, and what its client can do.
+_MORE: Final = 1  # than wait for the answer: the SDK's way in any case
+_ANSWERS: Final = 2  # to questions
+_PATIENCE: Final = 4  # to come back for the answer, or to stay and be asked meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +73,22 @@ class Answer:
 
 
 class Lane:
-    """Take and answer plain tool calls of one protocol version."""
+    """Take and answer plain tool calls of one protocol version.
 
-    def __init__(self, surface: "Surface", version: str) -> None:
+    Args:
+        surface: what is served.
+        version: of the protocol.
+        capabilities: what a client of the handshake era declared, as it came.
+    """
+
+    def __init__(self, surface: "Surface", version: str, capabilities: Any = None) -> None:
         self._surface = surface
         self._version = version
         self._modern = version in MODERN_PROTOCOL_VERSIONS
-        self._envelopes: OrderedDict[bytes, None] = OrderedDict()
+        self._envelopes: OrderedDict[bytes, int] = OrderedDict()
+        self._client: int | None = _can(capabilities)
+        self._version_seen = -1
+        self._wanted: dict[str, int] = {}
         self._stamp: dict[str, Any] = {}
         if self._modern:
             info = surface.server.server_info_stamp
@@ -77,6 +100,8 @@ class Lane:
             return None
         request = cast("dict[str, Any]", message)
         if request.get("method") != "tools/call" or request.keys() != _REQUEST_KEYS:
+            if request.get("method") == _SET_LEVEL and not self._modern:
+                self._client = None
             return None
         number, params = request["id"], request["params"]
         if request["jsonrpc"] != "2.0" or type(number) not in (int, str):
@@ -89,30 +114,58 @@ class Lane:
         name, arguments = params.get("name"), params.get("arguments", {})
         if type(name) is not str or type(arguments) is not dict:
             return None
-        if name not in self._surface.app.catalog.current.tools:
+        meta, client = params.get("_meta"), self._client
+        if meta is not None:
+            client = None if client is None else self._known(meta)
+        elif self._modern or "_meta" in params:
             return None
-        meta = params.get("_meta")
-        if meta is None:
-            if self._modern or "_meta" in params:
-                return None
-        elif not self._known(meta):
+        given = cast("dict[str, Any]", arguments)
+        wants = self._wants(name, given)
+        if client is None or wants is None or wants & client:
             return None
-        return Plain(number, name, cast("dict[str, Any]", arguments))
+        return Plain(number, name, given)
 
-    def _known(self, meta: Any) -> bool:
-        """Tell whether the SDK's models take `meta`, asking them once for each one that differs."""
-        if not isinstance(meta, dict) or "progressToken" in meta:
-            return False
+    def _wants(self, name: str, arguments: dict[str, Any]) -> int | None:
+        """Return what a call of that tool may want of its client; None where there is no tool."""
+        registry = self._surface.app.catalog.current
+        if registry.version != self._version_seen:
+            self._version_seen = registry.version
+            self._wanted.clear()
+        if name == CALL_TOOL:
+            inner = arguments.get("name")
+            name = inner if isinstance(inner, str) and inner in registry.tools else name
+        wants = self._wanted.get(name)
+        if wants is None and (tool := registry.tools.get(name)) is not None:
+            wants = self._wanted[name] = self._wants_of(tool)
+        return wants
+
+    def _wants_of(self, tool: "Tool") -> int:
+        surface = self._surface
+        if tool.task == "required" or surface.app.approval.asks(tool, surface.caller.grant):
+            return _MORE
+        return (_ANSWERS if tool.asks else 0) | (_PATIENCE if tool.task != "never" else 0)
+
+    def _known(self, meta: Any) -> int | None:
+        """Return what the client can do; None where it wants more, or the SDK's models refuse it.
+
+        They are asked once for each one that differs.
+        """
+        if not isinstance(meta, dict) or "progressToken" in meta or LOG_LEVEL_META_KEY in meta:
+            return None
         key = to_json(meta)
-        if key in self._envelopes:
+        client = self._envelopes.get(key)
+        if client is not None:
             self._envelopes.move_to_end(key)
-            return True
-        if len(key) > _MAX_ENVELOPE_BYTES or not self._accepted(cast("dict[str, Any]", meta)):
-            return False
-        self._envelopes[key] = None
+            return client
+        envelope = cast("dict[str, Any]", meta)
+        if len(key) > _MAX_ENVELOPE_BYTES or not self._accepted(envelope):
+            return None
+        declared = envelope.get(CLIENT_CAPABILITIES_META_KEY)
+        client = _can(declared) if self._modern else self._client or _MORE
+        self._envelopes[key] = client
         if len(self._envelopes) > _MAX_ENVELOPES:
             self._envelopes.popitem(last=False)
-        return True
+        return client
 
     def _accepted(self, meta: dict[str, Any]) -> bool:
         if not self._modern and PROTOCOL_VERSION_META_KEY in meta:
@@ -139,12 +192,26 @@ class Lane:
             return Answer(to_json(answer, inf_nan_mode="null"))
         except UnknownTool as error:
             return failure(call.id, INVALID_PARAMS, str(error))
+        except ToolProtocolError as error:
+            return failure(call.id, error.code, error.message, error.data)
         except Exception:
             log.exception("tool_call_crashed", tool=call.name)
             return failure(call.id, INTERNAL_ERROR, "Internal server error")
 
 
-def failure(number: int | str | None, code: int, message: str) -> Answer:
+def _can(capabilities: Any) -> int:
+    """Return what a client can do by its capabilities as they came; little, if they are wrong."""
+    try:
+        declared = ClientCapabilities.model_validate(capabilities or {}, by_name=False)
+    except ValidationError:
+        return _MORE
+    asked = _ANSWERS | _PATIENCE if client_takes(declared) else 0
+    return _MORE | asked | (_PATIENCE if _TASKS in (declared.extensions or {}) else 0)
+
+
+def failure(number: int | str | None, code: int, message: str, data: Any = None) -> Answer:
     """Return a JSON-RPC error response."""
     error = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
     return Answer(to_json({"jsonrpc": "2.0", "id": number, "error": error}), code)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from guildry.errors import ConfigError
+from guildry.server import http_settings
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -52,14 +53,17 @@ class Layer:
         for name in ("home", "folder"):
             if isinstance(values.get(name), str | Path):
                 values[name] = self._absolute(values[name])
-        if isinstance(values.get("teams"), str):
-            values["teams"] = [t.strip() for t in values["teams"].split(",") if t.strip()]
-        if isinstance(values.get("teams"), list | tuple):
-            values["teams"] = [
-                self._absolute(t) if isinstance(t, str | Path) else t for t in values["teams"]
-            ]
+        for name in ("teams", "skills"):
+            if isinstance(values.get(name), str):
+                values[name] = [t.strip() for t in values[name].split(",") if t.strip()]
+            if isinstance(values.get(name), list | tuple):
+                values[name] = [
+                    self._absolute(t) if isinstance(t, str | Path) else t for t in values[name]
+                ]
         if isinstance(values.get("plugs"), dict):
             values["plugs"] = {name: self._plug(plug) for name, plug in values["plugs"].items()}
+        if isinstance(values.get("http"), dict):
+            values["http"] = http_settings.located(values["http"], self._absolute)
         return replace(self, values=values)
 
     def _absolute(self, path: str | Path) -> Path:

@@ -187,6 +187,7 @@ class _Connection(_Lent):
         self._lane: Lane | None = None
         self._opened = False
         self._handshake: int | str | None = None
+        self._capabilities: Any = None
         self._calls: dict[str, anyio.CancelScope] = {}
         self._asked: set[str] = set()
         self._idle = anyio.Event()
@@ -280,6 +281,7 @@ class _Connection(_Lent):
             self._asked.add(str(message.id))
         if message.method == "initialize":
             self._handshake = message.id
+            self._capabilities = (message.params or {}).get("capabilities")
         elif not self._opened and _is_modern(message):
             self._lane = Lane(self._surface, LATEST_MODERN_VERSION)
         self._opened = True
@@ -294,7 +296,7 @@ class _Connection(_Lent):
             if isinstance(message, JSONRPCResponse):
                 version = message.result.get("protocolVersion")
                 if version in LANE_VERSIONS:
-                    self._lane = Lane(self._surface, version)
+                    self._lane = Lane(self._surface, version, self._capabilities)
         self._settle()
 
     def _settle(self) -> None:

@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
     from guildry.server.announce import Announcer
+    from guildry.server.by_hand import ByHand
     from guildry.server.config import Settings
+    from guildry.server.exchange import Exchanges
+    from guildry.server.following import Following
+    from guildry.server.peers import Peers
+    from guildry.server.tasks import Tasks
     from guildry.teams.model import Model
     from guildry.teams.orchestrator import Orchestrator
     from guildry.teams.run import Team
+    from guildry.tools.approval import Approval
+    from guildry.tools.board import QuestionBoard
     from guildry.tools.dispatch import Dispatch
     from guildry.tools.plugs import PlugBoard
     from guildry.tools.registry import Catalog
@@ -51,9 +58,16 @@ class App:
     plugs: "PlugBoard"
     index: "ToolIndex"
     dispatch: "Dispatch"
+    board: "QuestionBoard"
+    approval: "Approval"
     orchestrator: "Orchestrator"
     models: "Mapping[str, Model]"
     announcer: "Announcer"
+    following: "Following"
+    peers: "Peers"
+    by_hand: "ByHand"
+    exchanges: "Exchanges"
+    tasks: "Tasks"
     ready: anyio.Event
     patient_until: float
 
@@ -63,6 +77,16 @@ class App:
             return
         with anyio.CancelScope(deadline=self.patient_until):
             await self.ready.wait()
+
+    def patience_s(self, *, asks: bool) -> float:
+        """Return how long a plug may take for one request, in which it may ask its client."""
+        settings = self.settings
+        return settings.call_timeout_s + (settings.ask_wait_s if asks else 0.0)
+
+    def resources_changed(self, holder: str) -> None:
+        """Say, also in other processes of this home, that a principal has other resources now."""
+        self.announcer.resources_changed(holder)
+        self.peers.tell("resources", holder)
 
     def add_team(self, team: "Team") -> str:
         """Publish a team as the tool `team_<name>`, whose name is returned; replaces a namesake."""

@@ -1,19 +1,34 @@
-"""The tools that watch and steer runs, for clients that have no tasks. Passed by dispatch."""
+"""The tools about runs and what they ask, for clients without tasks. Passed by dispatch."""
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from guildry.errors import RunNotFound, ToolRetry
+from guildry.errors import QuestionNotFound, RunNotFound, ToolRetry
 from guildry.server.builtin import parameters, structured
 from guildry.server.parts import BUILTIN, App
 from guildry.server.resources import may_see
-from guildry.tools.base import READS, Call, Effects, Invoke, Json, Outcome, Tool
+from guildry.tools.base import READS, SOME_OBJECT, Call, Effects, Invoke, Json, Outcome, Tool
+from guildry.tools.questions import Answer
+from guildry.tools.replies import reply_to
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from guildry.memory.runs import RunRecord
+    from guildry.tools.board import OpenQuestion
+    from guildry.tools.caller import Caller
 
 __all__ = ["RunTools"]
 
 _RUN: Final[dict[str, Json]] = {"type": "string", "description": "The run's id."}
+_QUESTION: Final[dict[str, Json]] = {"type": "string", "description": "The question's id."}
+_REPLY: Final[dict[str, Json]] = {
+    "answer": {
+        "anyOf": [{"type": each} for each in ("string", "number", "boolean", "object", "array")],
+        "description": "A text, or an object as the question's schema wants; for an approval true"
+        " or false.",
+    },
+    "decline": {"type": "boolean", "description": "Refuse to answer."},
+}
 _STEERS: Final = Effects(writes=True, egress=False, destructive=False, idempotent=False)
 _STOPS: Final = Effects(writes=True, egress=False, destructive=True, idempotent=True)
 
@@ -26,7 +41,9 @@ class RunTools:
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools, in the order in which they are listed."""
-        text: dict[str, Json] = {"type": "string", "minLength": 1}
+        return (*self._run_tools(), *self._question_tools())
+
+    def _run_tools(self) -> tuple[Tool, ...]:
         return (
             _tool("run_status", "Say how far a run is.", self._status),
             _tool("run_result", "Return the report of a run that has ended.", self._result),
@@ -35,16 +52,43 @@ class RunTools:
                 "Tell a run's agents something before their next turn.",
                 self._steer,
                 _STEERS,
-                message=text,
+                message={"type": "string", "minLength": 1},
             ),
-            _tool(
-                "run_answer",
-                "Answer what a run's agents asked.",
-                self._answer,
-                _STEERS,
-                answer=text,
+            Tool(
+                name="run_answer",
+                plug=BUILTIN,
+                description="Answer what a run's agents asked; `run_status` shows what is open.",
+                input_schema=parameters(["run"], run=_RUN, question=_QUESTION, **_REPLY),
+                output_schema=SOME_OBJECT,
+                invoke=self._answer,
+                effects=_STEERS,
+                scope="teams",
             ),
             _tool("run_cancel", "Stop a run and all its agents.", self._cancel, _STOPS),
+        )
+
+    def _question_tools(self) -> tuple[Tool, ...]:
+        return (
+            Tool(
+                name="list_questions",
+                plug=BUILTIN,
+                description="Say which questions and approvals wait for an answer.",
+                input_schema=parameters([]),
+                output_schema=SOME_OBJECT,
+                invoke=self._list_questions,
+                effects=READS,
+                scope="admin",
+            ),
+            Tool(
+                name="answer_question",
+                plug=BUILTIN,
+                description="Answer a question of any call, or allow a call that waits for it.",
+                input_schema=parameters(["question"], question=_QUESTION, **_REPLY),
+                output_schema=SOME_OBJECT,
+                invoke=self._answer_question,
+                effects=_STEERS,
+                scope="admin",
+            ),
         )
 
     async def _status(self, arguments: dict[str, Json], call: Call) -> Outcome:
@@ -64,6 +108,9 @@ class RunTools:
             about["agents"] = [
                 {"agent": agent, "name": each.spec.name} for agent, each in live.live.items()
             ][:50]
+        if record.status == "running":
+            asked = await self._app.board.open(principal=record.principal, run=record.id)
+            about["questions"] = [each.as_json() for each in asked]
         return structured(about)
 
     async def _result(self, arguments: dict[str, Json], call: Call) -> Outcome:
@@ -80,18 +127,45 @@ class RunTools:
         return structured(about)
 
     async def _steer(self, arguments: dict[str, Json], call: Call) -> Outcome:
-        return await self._tell(arguments, call, cast("str", arguments["message"]))
-
-    async def _answer(self, arguments: dict[str, Json], call: Call) -> Outcome:
-        return await self._tell(arguments, call, f"Answer: {arguments['answer']}")
-
-    async def _tell(self, arguments: dict[str, Json], call: Call, text: str) -> Outcome:
         record = await self._record(arguments, call)
         try:
-            self._app.orchestrator.steer(record.id, text)
+            self._app.orchestrator.steer(record.id, cast("str", arguments["message"]))
         except RunNotFound as error:
             raise _ended(record) from error
         return structured({"run": record.id, "status": "running"})
+
+    async def _answer(self, arguments: dict[str, Json], call: Call) -> Outcome:
+        record = await self._record(arguments, call)
+        board = self._app.board
+        asked = await board.open(principal=record.principal, run=record.id)
+        return await self._reply(_meant(record, asked, arguments.get("question")), arguments, call)
+
+    async def _list_questions(self, arguments: dict[str, Json], call: Call) -> Outcome:
+        asked = await self._app.board.open()
+        return structured({"questions": [each.as_json() for each in asked]})
+
+    async def _answer_question(self, arguments: dict[str, Json], call: Call) -> Outcome:
+        id = cast("str", arguments["question"])
+        asked = {each.id: each for each in await self._app.board.open()}
+        if id not in asked:
+            raise ToolRetry(f"there is no open question {id!r}: see `list_questions`")
+        return await self._reply(asked[id], arguments, call)
+
+    async def _reply(
+        self, asked: "OpenQuestion", arguments: "Mapping[str, Json]", call: Call
+    ) -> Outcome:
+        holder = cast("Caller", call.caller).grant.holder
+        if arguments.get("decline", False):
+            answer = Answer("decline", by=holder)
+        elif "answer" in arguments:
+            answer = reply_to(asked.question, arguments["answer"], holder)
+        else:
+            raise ToolRetry("`answer` is missing: give it, or `decline` as true")
+        try:
+            await self._app.board.answer(asked.id, answer, principal=asked.principal)
+        except QuestionNotFound as error:
+            raise ToolRetry(str(error)) from error
+        return structured({"question": asked.id, "run": asked.run, "action": answer.action})
 
     async def _cancel(self, arguments: dict[str, Json], call: Call) -> Outcome:
         record = await self._record(arguments, call)
@@ -109,6 +183,19 @@ class RunTools:
         return record
 
 
+def _meant(record: "RunRecord", asked: "Sequence[OpenQuestion]", id: Json) -> "OpenQuestion":
+    """Return the question that is answered: the one of that id, else the only one."""
+    found = [each for each in asked if id in (None, each.id)]
+    if len(found) == 1:
+        return found[0]
+    if not asked:
+        raise ToolRetry(
+            f"run `{record.id}` asks nothing now: `run_steer` tells its agents something"
+        )
+    named = "; ".join(f"`{each.id}`: {each.question.message[:200]}" for each in asked)
+    raise ToolRetry(f"run `{record.id}` asks this; give the id of one as `question`: {named}")
+
+
 def _ended(record: "RunRecord") -> ToolRetry:
     return ToolRetry(
         f"run `{record.id}` is not at work in this process ({record.status}): ask `run_result`"
@@ -123,6 +210,7 @@ def _tool(
         plug=BUILTIN,
         description=description,
         input_schema=parameters(["run", *properties], run=_RUN, **properties),
+        output_schema=SOME_OBJECT,
         invoke=invoke,
         effects=effects,
         scope="teams",

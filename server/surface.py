@@ -8,16 +8,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp_types import Icon
 
 import guildry
 from guildry.server.builtin import CALL_TOOL
-from guildry.server.methods import completion, resources, subscriptions, tools
+from guildry.server.instructions import DESCRIPTION, ICON, instructions
+from guildry.server.methods import (
+    completion,
+    discovery,
+    logging,
+    prompts,
+    resources,
+    skills,
+    subscriptions,
+    task_news,
+    tasks,
+    tools,
+)
 from guildry.server.parts import LOCAL
+from guildry.server.prompts import Prompts
 from guildry.server.resources import Resources
-from guildry.server.wire import result_to_wire
-from guildry.tools.base import Json, Progress, Tool
+from guildry.server.suggest import Suggestions
+from guildry.server.wire import StructuredForm, result_to_wire
+from guildry.tools.base import Json, Log, Progress, Tool
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
+from guildry.tools.questions import Channel
 
 if TYPE_CHECKING:
     from mcp.server.models import InitializationOptions
@@ -32,16 +48,19 @@ USER_SCOPES: Final = ("tools", "teams")
 ADMIN_SCOPES: Final = (*USER_SCOPES, "admin")
 """What the local user may do, on stdio and on the control socket."""
 
-_INSTRUCTIONS: Final = (
-    "Tools of many sources behind one endpoint. A long result comes back as a reference"
-    " (`ref:name`, with its shape and beginning): read parts with `read_reference`, or give the"
-    " reference as an argument of any tool and its value is passed on. Tools that are not listed"
-    " are found with `find_tools` and called with `call_tool`. `team_*` and `delegate` have agents"
-    " do a task."
+_AREAS: Final = (
+    discovery,
+    tools,
+    resources,
+    prompts,
+    completion,
+    subscriptions,
+    logging,
+    skills,
+    tasks,
+    task_news,
 )
-
-_AREAS: Final = (tools, resources, completion, subscriptions)
-_FOR_AGENTS: Final = frozenset({"spawn"})
+_FOR_AGENTS: Final = frozenset({"ask", "spawn"})
 
 
 def build_server(
@@ -66,7 +85,10 @@ class Surface:
         grant = Grant.root(holder, depth=app.settings.run_depth + 1, scopes=scopes)
         self.app: Final = app
         self.caller: Final = Caller(grant=grant, run=holder, for_model=False)
+        self.view: Final = app.announcer.view(holder, sees_all="admin" in grant.scopes)
+        self.suggestions: Final = Suggestions(app, self.caller)
         self.resources: Final = Resources(app, self.caller)
+        self.prompts: Final = Prompts(app, self.caller, self.suggestions)
         self.server: Final[Server[Any]] = self._build()
 
     def _build(self) -> "Server[Any]":
@@ -74,9 +96,10 @@ class Surface:
             "guildry",
             version=guildry.__version__,
             title="Guildry",
-            instructions=_INSTRUCTIONS,
+            description=DESCRIPTION,
+            instructions=instructions(self.caller.grant.scopes),
+            icons=[Icon(src=ICON, mime_type="image/svg+xml", sizes=["any"])],
             get_tool_input_schema=self._input_schema,
-            on_subscriptions_listen=self.app.announcer.listen,
         )
         for area in _AREAS:
             area.register(server, self)
@@ -88,21 +111,46 @@ class Surface:
         arguments: dict[str, Json],
         version: str,
         progress: Progress | None = None,
+        channel: Channel | None = None,
+        begins: str | None = None,
+        log: Log | None = None,
     ) -> dict[str, Any]:
         """Call a tool and return its answer as a client that speaks `version` gets it.
+
+        A run that the call begins has the id `begins`, where it is given.
 
         Raises:
             UnknownTool: there is no such tool, or the principal may not call it.
         """
-        if name not in self.app.catalog.current.tools:
-            await self.app.settled()
-        if name == CALL_TOOL:
-            name, arguments = self._meant(arguments)
-        caller = self.caller if progress is None else replace(self.caller, progress=progress)
+        called = name
+        name, arguments = await self.meant(name, arguments)
+        caller = self.caller
+        if progress is not None or channel is not None:
+            caller = replace(caller, progress=progress, channel=channel, begins=begins, log=log)
         result = await self.app.dispatch.call(caller, name, arguments)
         if result.references:
-            self.app.announcer.resources_changed()
-        return result_to_wire(result, version)
+            self.app.resources_changed(caller.grant.holder)
+        form = self._form(called) if result.has_structured else "both"
+        return result_to_wire(result, version, form)
+
+    def _form(self, name: str) -> StructuredForm:
+        """Return how the structured answer of a tool goes out: as text alone where none was told.
+
+        What a tool answers without having promised it is read as text by every client.
+        """
+        tool = self.app.catalog.current.tools.get(name)
+        schema = None if tool is None else tool.output_schema
+        told = schema is not None and schema.get("type") == "object"
+        return self.app.settings.structured_content if told else "text"
+
+    async def meant(self, name: str, arguments: dict[str, Json]) -> tuple[str, dict[str, Json]]:
+        """Return the tool that a call means, and its arguments: `call_tool` stands for another.
+
+        Waits for the plugs where the tool is not there yet.
+        """
+        if name not in self.app.catalog.current.tools:
+            await self.app.settled()
+        return self._meant(arguments) if name == CALL_TOOL else (name, arguments)
 
     def _meant(self, arguments: dict[str, Json]) -> tuple[str, dict[str, Json]]:
         """Return the call that `call_tool` stands for, so that its answer comes back as it is.
@@ -141,7 +189,15 @@ class Surface:
 
 
 class _Server(Server[Any]):
-    """The SDK's server, which tells clients of the handshake era that lists change as well."""
+    """The SDK's server, which tells clients of the handshake era that lists change as well.
+
+    What names it in every answer of the modern era is short: the rest is told when asked for.
+    """
+
+    @property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """What names the server in an answer."""
+        return {"name": self.name, "title": self.title, "version": self.version}
 
     def create_initialization_options(
         self,
@@ -151,7 +207,7 @@ class _Server(Server[Any]):
     ) -> "InitializationOptions":
         """Return the answer to `initialize`."""
         options = notification_options or NotificationOptions(
-            tools_changed=True, resources_changed=True
+            prompts_changed=True, resources_changed=True, tools_changed=True
         )
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 

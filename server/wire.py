@@ -7,12 +7,35 @@ text for clients that show only text, a `resource_link`, and the object of `INLI
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from guildry.memory.references import INLINE_SHAPE, Reference
-from guildry.tools.base import Block, Effects, Embedded, Json, Link, Media, Result, Text, Tool
+from guildry.tools.base import (
+    SOME_OBJECT,
+    Block,
+    Embedded,
+    Icon,
+    Json,
+    Link,
+    Media,
+    Result,
+    Text,
+    Tool,
+)
 
-__all__ = ["STORED_SHAPE", "STORED_TOKENS", "output_schema", "result_to_wire", "tool_to_wire"]
+__all__ = [
+    "STORED_SHAPE",
+    "STORED_TOKENS",
+    "StructuredForm",
+    "block_to_wire",
+    "icons_to_wire",
+    "output_schema",
+    "result_to_wire",
+    "tool_to_wire",
+]
+
+StructuredForm = Literal["both", "once", "text"]
+"""How a structured value goes to a client: beside its JSON as text, or in one of the two."""
 
 STORED_TOKENS: Final = 300
 """What a stored answer may cost a model, in tokens of four characters, whatever its size."""
@@ -27,6 +50,7 @@ STORED_SHAPE: Final[Mapping[str, Json]] = {
 }
 
 _STORED_CHARACTERS: Final = STORED_TOKENS * 4 - 160  # clients add spaces and empty fields
+_MEMBERS_CHARACTERS: Final = 160
 _LINKS_SINCE: Final = "2025-06-18"
 _REFERENCING: Final = ("$ref", "$dynamicRef")
 
@@ -39,14 +63,32 @@ def tool_to_wire(tool: Tool) -> dict[str, Json]:
         "description": tool.description,
         "inputSchema": tool.input_schema,
         "outputSchema": None if tool.output_schema is None else output_schema(tool.output_schema),
-        "annotations": _annotations(tool.effects),
+        "annotations": _annotations(tool),
+        "icons": icons_to_wire(tool.icons),
         "_meta": tool.annotations.get("_meta"),
     }
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def _annotations(effects: Effects) -> dict[str, bool]:
+def icons_to_wire(icons: Sequence[Icon]) -> list[dict[str, Json]] | None:
+    """Return icons as the wire has them, or None where there are none."""
+    told = [
+        {
+            "src": icon.src,
+            "mimeType": icon.media_type,
+            "sizes": list(icon.sizes) or None,
+            "theme": icon.theme,
+        }
+        for icon in icons
+    ]
+    kept = [{key: value for key, value in each.items() if value is not None} for each in told]
+    return kept or None
+
+
+def _annotations(tool: Tool) -> dict[str, Json]:
+    effects, title = tool.effects, tool.annotations.get("title")
     return {
+        **({} if title is None else {"title": title}),
         "readOnlyHint": effects.reads_only,
         "destructiveHint": effects.writes and effects.destructive,
         "idempotentHint": effects.repeatable,
@@ -61,6 +103,8 @@ def output_schema(schema: Mapping[str, Json]) -> dict[str, Json] | None:
     """
     if schema.get("type") != "object":
         return None
+    if schema == SOME_OBJECT:
+        return dict(SOME_OBJECT)
     return {"type": "object", "anyOf": [_moved(dict(schema), "#/anyOf/0"), dict(STORED_SHAPE)]}
 
 
@@ -79,21 +123,43 @@ def _moved(schema: Json, root: str) -> Json:
     return schema
 
 
-def result_to_wire(result: Result, version: str) -> dict[str, Any]:
-    """Return `result` as `tools/call` answers it to a client that speaks `version`."""
+def result_to_wire(
+    result: Result, version: str, structured: StructuredForm = "both"
+) -> dict[str, Any]:
+    """Return `result` as `tools/call` answers it to a client that speaks `version`.
+
+    Args:
+        result: of the call.
+        version: of the protocol.
+        structured: how a structured value goes: with its JSON as text, with a line of text, or as
+            text alone.
+    """
     if result.references and not result.has_structured:
         return _stored(result, version)
     blocks = result.blocks
     if not blocks:
         blocks = (Text(result.text),) if result.text else ()
     wire: dict[str, Any] = {
-        "content": [_block(each, version) for each in blocks],
+        "content": [block_to_wire(each, version) for each in blocks],
         "isError": result.is_error,
     }
     value: Json = result.structured
-    if result.has_structured and isinstance(value, dict):
+    if structured != "text" and result.has_structured and isinstance(value, dict):
         wire["structuredContent"] = value
+        if structured == "once":
+            wire["content"] = _without(wire["content"], cast("dict[str, Json]", value))
     return wire
+
+
+def _without(content: list[dict[str, Any]], value: dict[str, Json]) -> list[dict[str, Any]]:
+    """Return `content` with a line in place of the JSON of `value`."""
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = str(content[0].get("text", "")) if content else ""
+    if not text.endswith(written):
+        return content
+    members = ", ".join(f"`{name}`" for name in value)[:_MEMBERS_CHARACTERS] or "nothing"
+    line = text.removesuffix(written) + f"The answer is in `structuredContent`: {members}."
+    return [{"type": "text", "text": line}, *content[1:]]
 
 
 def _stored(result: Result, version: str) -> dict[str, Any]:
@@ -102,7 +168,7 @@ def _stored(result: Result, version: str) -> dict[str, Any]:
     blocks: Sequence[Block] = result.blocks
     if len(result.references) == 1 and result.text.endswith(reference.preview):
         blocks = [_line(reference), *(each for each in blocks if not isinstance(each, Text))]
-    content = [_block(each, version) for each in blocks]
+    content = [block_to_wire(each, version) for each in blocks]
     wire: dict[str, Any] = {"content": content, "isError": result.is_error}
     if len(result.references) == 1:
         about["preview"] = _fitting(reference.preview, {**wire, "structuredContent": about})
@@ -131,7 +197,8 @@ def _characters(value: Json) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _block(block: Block, version: str) -> dict[str, Any]:
+def block_to_wire(block: Block, version: str) -> dict[str, Any]:
+    """Return a block as a client that speaks `version` gets it."""
     match block:
         case Text(text):
             return {"type": "text", "text": text}

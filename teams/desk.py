@@ -23,6 +23,7 @@ class AgentSpec:
         instructions: its part of the system text.
         model: what thinks for it.
         tools: what it may be shown; only what its grant holds is.
+        asks: it may ask the person who gave the task, by the tool `ask`.
         max_turns: replies of the model before it has to hand back what it has.
         max_reply_tokens: bound on each reply; under a token budget 4,096 where not set.
         context_tokens: bound on what the model is sent, or None for the model's own.
@@ -33,6 +34,7 @@ class AgentSpec:
     instructions: str
     model: Model
     tools: tuple[str, ...] = ()
+    asks: bool = False
     max_turns: int = 40
     max_reply_tokens: int | None = None
     context_tokens: int | None = None

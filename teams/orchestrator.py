@@ -17,6 +17,7 @@ from guildry.memory.journal import Journal
 from guildry.memory.objects import ObjectStore
 from guildry.memory.runs import RunKind, RunRecord, RunStatus, RunStore
 from guildry.teams.agent import Desk
+from guildry.teams.ask import ask_tool
 from guildry.teams.budget import Budget, hand_back_slice
 from guildry.teams.messages import Report, Task
 from guildry.teams.model import Model
@@ -105,7 +106,10 @@ class Orchestrator:
             StoreError: the run could not be recorded, and was not begun.
         """
         run, task = await self._begin(team, task, caller, run_id, limits, kind)
-        return await self._conduct(run, team, task, caller, "cancelled")
+        # A task is cancelled by its client through `cancel`; what else ends it is the server's end.
+        is_task = caller.begins is not None
+        ends: Literal["cancelled", "interrupted"] = "interrupted" if is_task else "cancelled"
+        return await self._conduct(run, team, task, caller, ends)
 
     async def start(
         self,
@@ -128,7 +132,8 @@ class Orchestrator:
             raise RunError("no run can go on in the background here: call without `background`")
         if caller.run in self._live:
             raise RunError("an agent cannot leave a run behind: call without `background`")
-        caller = replace(caller, progress=None)  # the call that it belongs to is over at once
+        # The call that it belongs to is over at once, and nobody waits there for a question.
+        caller = replace(caller, progress=None, channel=None)
         run, task = await self._begin(team, task, caller, run_id, limits, kind)
         conduct = partial(self._conduct, run, team, task, caller, "interrupted")
         self._tasks.start_soon(conduct, name=run.id)
@@ -186,8 +191,8 @@ class Orchestrator:
         return found
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that need an orchestrator: `delegate`, and `spawn` for agents."""
-        return delegate_tool(self), spawn_tool(self)
+        """Return the tools of runs: `delegate`, and for agents at work `spawn` and `ask`."""
+        return delegate_tool(self), spawn_tool(self), ask_tool()
 
     async def _begin(
         self,
@@ -216,7 +221,7 @@ class Orchestrator:
             if above is None
             else above.child(allowed)
         )
-        own = Caller(grant=grant, run=run_id, meter=budget, durable=self._defaults.durable)
+        own = Caller(grant, run_id, budget, self._defaults.durable, channel=caller.channel)
         desk = Desk(
             caller=own,
             budget=budget,

@@ -55,12 +55,14 @@ class Worker:
         instructions: what its agents are told beside their sub-task.
         tools: names or patterns of what its agents may be given.
         model: a model, or the name of one; the team's if None.
+        asks: its agents may ask the person who gave the task; as the team has it if None.
     """
 
     name: str
     instructions: str = _WORKER
     tools: tuple[str, ...] = ("*",)
     model: Model | str | None = None
+    asks: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ class PlanAndExecute:
         repairs: new attempts at a node that failed.
         replans: new plans for what is missing after that.
         max_turns: replies that an agent may give.
+        asks: the planner and the workers may ask the person who gave the task.
     """
 
     name: str
@@ -97,6 +100,7 @@ class PlanAndExecute:
     repairs: int = 1
     replans: int = 2
     max_turns: int = 40
+    asks: bool = False
 
     async def work(self, run: Run, task: Task) -> Report:
         """Do the task: plan, run what is ready, repair, replan, join."""
@@ -142,6 +146,7 @@ class _Execution:
             name="planner",
             instructions=f"{_PLANNER}\n{self._team.planner}".strip(),
             model=self._model,
+            asks=self._team.asks,
             max_turns=self._team.max_turns,
         )
         asked = await self._assignment()
@@ -238,11 +243,13 @@ class _Execution:
     def _spec(self, node: Node) -> AgentSpec:
         role = self._roles[node.worker][0] if node.worker in self._roles else None
         model = self._model if role is None or role.model is None else self._run.model(role.model)
+        asks = self._team.asks if role is None or role.asks is None else role.asks
         return AgentSpec(
             name=node.id,
             instructions=_WORKER if role is None else role.instructions,
             model=model,
             tools=node.tools,
+            asks=asks,
             max_turns=self._team.max_turns,
         )
 

@@ -11,6 +11,7 @@ from guildry.errors import BudgetExceeded, ConfigError, GrantError, StoreError
 from guildry.memory.events import Delegated, Messaged, Returned, Spawned, Stopped
 from guildry.memory.references import Reference
 from guildry.teams.agent import AgentSpec, Desk, work
+from guildry.teams.ask import ASK
 from guildry.teams.messages import Report, Spent, Task
 from guildry.teams.model import Model
 from guildry.teams.reports import digest, merged
@@ -185,6 +186,8 @@ class Run:
         if references:
             task = replace(task, references=merged(task.references, references))
         above = self.desk if parent is None else parent
+        if spec.asks and above.caller.grant.allows(ASK):
+            spec = replace(spec, tools=tuple(dict.fromkeys((*spec.tools, ASK))))
         try:
             desk = await self._admit(spec, task, above, limits)
         except (BudgetExceeded, GrantError, StoreError) as error:
@@ -215,6 +218,10 @@ class Run:
         """Enter a typed message in the journal: from the run itself where no agent is named."""
         event = Messaged(agent or self.id, self.id if to is None else to, type, body)
         self.desk.journal.append(self.id, event)
+
+    def say(self, text: str) -> None:
+        """Tell whoever waits for the run something, as word of its progress."""
+        self._tell(text)
 
     async def relay(
         self, done: float, total: float | None = None, message: str | None = None
@@ -307,6 +314,7 @@ class Run:
             meter=budget,
             durable=above.caller.durable,
             for_model=True,
+            channel=above.caller.channel,
         )
         return replace(above, caller=caller, budget=budget, agent=agent, inbox=inbox)
 

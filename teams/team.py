@@ -16,7 +16,15 @@ from guildry.teams.model import Model
 from guildry.teams.reports import finished_json, reference_json
 from guildry.teams.run import Live, Run, Team
 from guildry.teams.terms import SPAWN
-from guildry.tools.base import REFERENCE_FORMAT, Call, Effects, Json, Outcome, Tool
+from guildry.tools.base import (
+    REFERENCE_FORMAT,
+    SOME_OBJECT,
+    Call,
+    Effects,
+    Json,
+    Outcome,
+    Tool,
+)
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Limits
 from guildry.tools.passing import open_reference
@@ -134,6 +142,7 @@ class Solo:
         default_limits: what a run may spend where its caller does not say.
         max_turns: replies it may give.
         may_spawn: it may have children of its own, as deep as its caller's grant allows.
+        asks: it may ask the person who gave the task.
     """
 
     name: str
@@ -144,6 +153,7 @@ class Solo:
     default_limits: Limits = Limits()
     max_turns: int = 40
     may_spawn: bool = False
+    asks: bool = False
 
     async def work(self, run: Run, task: Task) -> Report:
         """Do the task with one agent."""
@@ -155,6 +165,7 @@ class Solo:
             instructions=self.instructions,
             model=run.model(self.model),
             tools=tools,
+            asks=self.asks,
             max_turns=self.max_turns,
         )
         return await run.spawn(spec, task)
@@ -171,9 +182,11 @@ def team_tool(team: Team, orchestrator: Conductor) -> Tool:
         plug=_PLUG,
         description=team.description,
         input_schema=_schema("What is to be done, with all that is needed to know."),
+        output_schema=SOME_OBJECT,
         invoke=invoke,
         timeout_s=inf,
         scope="teams",
+        task="optional",
     )
 
 
@@ -203,9 +216,11 @@ def delegate_tool(orchestrator: Conductor) -> Tool:
             "What is to be done, with all that is needed to know.",
             tools="Names of the tools it may call, or patterns such as `git_*`.",
         ),
+        output_schema=SOME_OBJECT,
         invoke=invoke,
         timeout_s=inf,
         scope="teams",
+        task="optional",
     )
 
 
@@ -253,12 +268,15 @@ async def _run(
     task = await _task(orchestrator, caller, arguments)
     limits = Limits(**arguments.get("budget", {}))
     try:
-        if arguments.get("background", False):
+        # A task goes on in the background by itself, and its client asks for it as a task.
+        if arguments.get("background", False) and caller.begins is None:
             run = await orchestrator.start(team, task, caller, limits=limits, kind=kind)
             return _structured(
                 {"run": run, "status": "running", "report": "", "references": [], "usage": {}}
             )
-        finished = await orchestrator.execute(team, task, caller, limits=limits, kind=kind)
+        finished = await orchestrator.execute(
+            team, task, caller, run_id=caller.begins, limits=limits, kind=kind
+        )
     except (GrantError, RunError) as error:
         raise ToolRetry(f"`{call.tool.name}` cannot begin: {error}") from error
     answer = await finished_json(
@@ -274,7 +292,7 @@ async def _run(
 
 
 async def _spawned(run: Run, parent: Live, tools: tuple[str, ...], task: Task) -> Outcome:
-    spec = replace(parent.spec, name="helper", instructions=_ALONE, tools=tools)
+    spec = replace(parent.spec, name="helper", instructions=_ALONE, tools=tools, asks=False)
     report = await run.spawn(spec, task, parent=parent.desk)
     answer: dict[str, Any] = {
         "status": report.status,

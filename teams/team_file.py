@@ -51,6 +51,7 @@ class _Worker(_Form):
     instructions: str | None = None
     tools: tuple[str, ...] = ("*",)
     model: str | None = None
+    asks: bool | None = None
 
 
 class _TeamForm(_Form):
@@ -60,6 +61,7 @@ class _TeamForm(_Form):
     model: str | None = None
     tools: tuple[str, ...] = ("*",)
     max_turns: int = Field(default=40, ge=1)
+    asks: bool = False
     limits: _Limits = _Limits()
 
 
@@ -186,13 +188,20 @@ def _solo(form: _SoloForm) -> Solo:
         default_limits=Limits(**form.limits.model_dump()),
         max_turns=form.max_turns,
         may_spawn=form.may_spawn,
+        asks=form.asks,
     )
     return team if form.instructions is None else replace(team, instructions=form.instructions)
 
 
 def _plan_and_execute(form: _PlanForm) -> PlanAndExecute:
     workers = [
-        Worker(name=each.name, tools=each.tools, model=each.model, **_given(each, "instructions"))
+        Worker(
+            name=each.name,
+            tools=each.tools,
+            model=each.model,
+            asks=each.asks,
+            **_given(each, "instructions"),
+        )
         for each in form.workers
     ]
     joins = _given(form.aggregator, "instructions")
@@ -209,6 +218,7 @@ def _plan_and_execute(form: _PlanForm) -> PlanAndExecute:
         replans=form.planner.replans,
         repairs=form.repairs,
         max_turns=form.max_turns,
+        asks=form.asks,
     )
     if joins:
         team = replace(team, aggregator=joins["instructions"])

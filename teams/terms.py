@@ -9,6 +9,7 @@ import anyio
 
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
+from guildry.teams.ask import ASK
 from guildry.teams.messages import Task
 from guildry.tools.base import Tool
 from guildry.tools.caller import Caller
@@ -66,7 +67,7 @@ async def root_grant(
     names = [
         tool.name
         for tool in registry
-        if (fits(tool, tools) or tool.name == SPAWN)
+        if (fits(tool, tools) or tool.name in (SPAWN, ASK))
         and tool.scope in grant.scopes
         and tool.scope != "admin"
         and grant.allows(tool.name)

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from guildry.errors import ToolFailed
 from guildry.tools.base import Block, Embedded, Json, Link, Media, Outcome, Text
 
-__all__ = ["Answers", "PlainSchema", "untitled"]
+__all__ = ["Answers", "PlainSchema", "media_type", "untitled"]
 
 log = structlog.get_logger()
 
@@ -107,7 +107,7 @@ class Answers:
         if isinstance(value, str):
             return Text(value)
         if isinstance(value, bytes | bytearray):
-            return Media(bytes(value), _media_type(bytes(value[:16])))
+            return Media(bytes(value), media_type(bytes(value[:16])))
         if isinstance(value, _BLOCKS):
             return value
         try:
@@ -135,7 +135,8 @@ def _is_structured(hint: Any) -> bool:
     return is_typed_dict or is_dataclass(kind) or issubclass(kind, pydantic.BaseModel)
 
 
-def _media_type(start: bytes) -> str:
+def media_type(start: bytes) -> str:
+    """Return the media type of bytes by how they begin."""
     if start[:4] == b"RIFF":
         return {b"WAVE": "audio/wav", b"WEBP": "image/webp"}.get(start[8:12], _UNKNOWN)
     found = (kind for signature, kind in _SIGNATURES if start.startswith(signature))

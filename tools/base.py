@@ -9,6 +9,7 @@ from guildry.memory.references import Reference
 __all__ = [
     "READS",
     "REFERENCE_FORMAT",
+    "SOME_OBJECT",
     "Block",
     "Call",
     "Effects",
@@ -17,6 +18,7 @@ __all__ = [
     "Invoke",
     "Json",
     "Link",
+    "Log",
     "Media",
     "Outcome",
     "Progress",
@@ -27,6 +29,9 @@ __all__ = [
 
 Json = Any
 """A JSON value. An alias, so that signatures say what is meant where `Any` is unavoidable."""
+
+SOME_OBJECT: Final[Mapping[str, Json]] = {"type": "object"}
+"""The output schema of a tool that promises an object and no more."""
 
 REFERENCE_FORMAT: Final = "guildry-reference"
 """JSON Schema `format` of a string parameter that takes a reference as it is written."""
@@ -165,6 +170,19 @@ class Progress(Protocol):
         ...
 
 
+class Log(Protocol):
+    """Take a log message for the client; never raises, never blocks for long."""
+
+    @property
+    def level(self) -> str:
+        """The least level that the client wants: one of `debug`, `info`, ... `emergency`."""
+        ...
+
+    async def __call__(self, level: str, data: Json, logger: str | None = None) -> None:
+        """Pass on a message of that level; one below `self.level` is dropped."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What a tool is told about the call it serves.
@@ -175,12 +193,21 @@ class Call:
         progress: where word of progress goes.
         ask: puts a question to whoever made the call (`guildry.tools.questions.Ask`), or None
             where nobody can be asked.
+        touch: says that the resource at a URI, of the tool's own plug, is another one now. Set
+            for Python functions; may be called in any thread.
     """
 
     tool: "Tool"
     caller: Any
     progress: Progress | None = None
     ask: Any = None
+    touch: Callable[[str], None] | None = None
+
+    @property
+    def log(self) -> Log | None:
+        """Where log messages for the client go, or None where it wants none."""
+        log: Log | None = getattr(self.caller, "log", None)
+        return log
 
 
 Invoke = Callable[[dict[str, Json], Call], Awaitable[Outcome]]

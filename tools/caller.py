@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from guildry.tools.base import Progress
+from guildry.tools.base import Log, Progress
 from guildry.tools.grants import Grant
 from guildry.tools.questions import Channel
 
@@ -43,6 +43,9 @@ class Caller:
         for_model: the answer goes to a model, so that media become references.
         progress: where word of progress goes.
         channel: the way to the client that waits for this call, handed on to the runs it starts.
+        log: where log messages for that client go, or None where it wants none.
+        begins: the id for the run that this call begins, if it is a task. Should the server stop
+            meanwhile, the run is recorded as interrupted, not as cancelled.
     """
 
     grant: Grant
@@ -52,3 +55,5 @@ class Caller:
     for_model: bool = True
     progress: Progress | None = None
     channel: Channel | None = None
+    log: Log | None = None
+    begins: str | None = None

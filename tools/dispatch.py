@@ -7,7 +7,7 @@ call, references out, journal.
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from time import perf_counter, time_ns
@@ -16,27 +16,57 @@ from typing import Final, Literal
 import anyio
 import structlog
 
-from guildry.errors import BudgetExceeded, GuildryError, ToolError, ToolFailed
+from guildry.errors import (
+    BudgetExceeded,
+    GuildryError,
+    ToolError,
+    ToolFailed,
+    ToolProtocolError,
+)
 from guildry.memory.events import ToolCalled
 from guildry.memory.journal import Journal
 from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
+from guildry.memory.store import storable
 from guildry.tools.base import Call, Json, Outcome, Result, Text, Tool
+from guildry.tools.board import QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.passing import pass_references
+from guildry.tools.questions import Answer, Question
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import ResultContract, size_of
 from guildry.tools.schema import as_list, as_object, check_arguments
 
-__all__ = ["Dispatch", "Guard"]
+__all__ = ["Dispatch", "Guard", "Intent"]
 
 log = structlog.get_logger()
 
-Guard = Callable[[Caller, Tool, dict[str, Json]], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A call that is about to be made.
+
+    Args:
+        caller: who makes it.
+        tool: what is called.
+        arguments: as the caller wrote them.
+        given: as the tool gets them, with references resolved and checked against its schema.
+        references: what is read for it.
+    """
+
+    caller: Caller
+    tool: Tool
+    arguments: Mapping[str, Json]
+    given: Mapping[str, Json]
+    references: tuple[Reference, ...]
+
+
+Guard = Callable[[Intent], Awaitable[None]]
 """A check before a call runs: a contract, an approval. Raises `ToolError` to refuse it."""
 
 _JOURNALED_CHARACTERS: Final = 4_000
+_JOURNALED_DEPTH: Final = 40
 _canonical = json.JSONEncoder(sort_keys=True, default=str).encode
 _numbers = count()
 
@@ -63,6 +93,7 @@ class Dispatch:
         object_ttl_s: seconds that a stored answer is kept, or None for ever.
         call_timeout_s: seconds a call may take where its tool does not say.
         guards: checks that may refuse a call, run in order.
+        board: where tools put their questions; None where nobody can be asked.
     """
 
     def __init__(
@@ -76,6 +107,7 @@ class Dispatch:
         object_ttl_s: float | None = None,
         call_timeout_s: float = 60.0,
         guards: Sequence[Guard] = (),
+        board: QuestionBoard | None = None,
     ) -> None:
         self._catalog = catalog
         self._objects = objects
@@ -84,17 +116,24 @@ class Dispatch:
         self._contract = ResultContract(objects, inline_tokens=inline_tokens, ttl_s=object_ttl_s)
         self._call_timeout_s = call_timeout_s
         self._guards = tuple(guards)
+        self._board = board
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Json]) -> Result:
         """Call a tool. What a model can mend, and what a tool did wrong, is told in the result.
 
         Raises:
             UnknownTool: there is no such tool, or the caller was not granted it.
+            ToolProtocolError: the tool has an error of the protocol for a caller that is no model.
         """
         tool = self._granted(caller, name)
         record = _Record(dict(arguments))
         try:
             result = await self._run(caller, tool, record)
+        except ToolProtocolError as error:
+            result = _told(str(error))
+            if not caller.for_model:
+                self._write(caller, tool, record, result)
+                raise
         except (ToolError, BudgetExceeded) as error:
             result = _told(str(error))
         except GuildryError as error:
@@ -108,16 +147,20 @@ class Dispatch:
         return result
 
     def _granted(self, caller: Caller, name: str) -> Tool:
-        tool = self._catalog.current.get(name)
-        if not caller.grant.allows(name) or tool.scope not in caller.grant.scopes:
-            raise UnknownTool(name)
-        return tool
+        grant, tools = caller.grant, self._catalog.current.tools
+        tool = tools.get(name)
+        if tool is not None and grant.allows(name) and tool.scope in grant.scopes:
+            return tool
+        others = [each for each in tools.values() if each.scope in grant.scopes]
+        raise UnknownTool(name, [each.name for each in others if grant.allows(each.name)])
 
     async def _run(self, caller: Caller, tool: Tool, record: _Record) -> Result:
         given, record.read = await pass_references(self._objects, caller, tool, record.arguments)
         check_arguments(tool, given)
-        for guard in self._guards:
-            await guard(caller, tool, given)
+        if self._guards:
+            intent = Intent(caller, tool, record.arguments, given, record.read)
+            for guard in self._guards:
+                await guard(intent)
         caller.meter.charge_call()
         key = await self._intend(caller, tool, record)
         record.status = "error"
@@ -143,10 +186,10 @@ class Dispatch:
         allowed = self._call_timeout_s if tool.timeout_s is None else tool.timeout_s
         if caller.grant.deadline is not None:
             allowed = min(allowed, max(0.0, caller.grant.deadline - anyio.current_time()))
-        call = Call(tool, caller, caller.progress)
         try:
-            with anyio.move_on_after(None if allowed == inf else allowed):
-                return await tool.invoke(given, call)
+            with anyio.move_on_after(None if allowed == inf else allowed) as scope:
+                ask = None if self._board is None else _Asking(self._board, caller, tool, scope).ask
+                return await tool.invoke(given, Call(tool, caller, caller.progress, ask))
         except GuildryError:
             raise
         except Exception as error:
@@ -178,17 +221,59 @@ class Dispatch:
         )
 
 
+class _Asking:
+    """Put the questions of one call. Its time limit stands still while one of them is open."""
+
+    __slots__ = ("_board", "_caller", "_left", "_open", "_scope", "_tool")
+
+    def __init__(
+        self, board: QuestionBoard, caller: Caller, tool: Tool, scope: anyio.CancelScope
+    ) -> None:
+        self._board = board
+        self._caller = caller
+        self._tool = tool
+        self._scope = scope
+        self._open = 0
+        self._left = inf
+
+    async def ask(self, question: Question) -> Answer:
+        """Put a question and wait for its answer. Only the grant's deadline goes on meanwhile."""
+        if not self._open:
+            self._left = self._scope.deadline - anyio.current_time()
+            self._scope.deadline = self._ends
+        self._open += 1
+        try:
+            named = replace(
+                question,
+                tool=question.tool or self._tool.name,
+                plug=question.plug or self._tool.plug,
+            )
+            return await self._board.ask(self._caller, named)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._scope.deadline = min(anyio.current_time() + self._left, self._ends)
+
+    @property
+    def _ends(self) -> float:
+        deadline = self._caller.grant.deadline
+        return inf if deadline is None else deadline
+
+
 def _told(text: str) -> Result:
+    text = storable(text)
     return Result(text, (Text(text),), is_error=True, size=size_of(text))
 
 
-def _bounded(value: Json) -> Json:
-    """Return `value` as a journal keeps it: long strings are cut, with their length said."""
+def _bounded(value: Json, depth: int = 0) -> Json:
+    """Return `value` as a journal keeps it: what is long or nested deep is cut, with a word."""
     if isinstance(value, str):
         if len(value) <= _JOURNALED_CHARACTERS:
             return value
         return f"{value[:_JOURNALED_CHARACTERS]}… ({len(value):,} characters)"
-    members = as_object(value)
+    members, items = as_object(value), as_list(value) if isinstance(value, list) else None
+    if (members or items) and depth == _JOURNALED_DEPTH:
+        return "… (nested deeper)"
     if members is not None:
-        return {key: _bounded(each) for key, each in members.items()}
-    return [_bounded(each) for each in as_list(value)] if isinstance(value, list) else value
+        return {key: _bounded(each, depth + 1) for key, each in members.items()}
+    return value if items is None else [_bounded(each, depth + 1) for each in items]

@@ -1,11 +1,8 @@
-"""One connection to an MCP server after another, kept by one task that owns its scopes and process.
-
-The only module that knows the client side of MCP: everything else has it from here.
-"""
+"""One connection to an MCP server after another, kept by one task that owns its process."""
 
 import importlib
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +15,8 @@ from anyio import to_thread
 
 from guildry import __version__
 from guildry.errors import ToolFailed
-from guildry.tools.mcp_streams import LineReader, LineWriter, Seen, SiftedReader
+from guildry.tools.mcp_hearing import Hearing
+from guildry.tools.mcp_streams import LineReader, LineWriter, Seen, SiftedReader, StampedWriter
 from guildry.tools.plug import NO_ENVIRONMENT, PlugLimits
 from guildry.tools.process import ServerProcess, launch
 
@@ -30,7 +28,6 @@ __all__ = ["Connection", "Endpoint", "Link", "leaf"]
 
 log = structlog.get_logger()
 
-_RELISTEN_S: Final = 5.0
 _STEADY_S: Final = 60.0
 
 
@@ -78,24 +75,25 @@ class Connection:
     """A server, started and watched over.
 
     One that ends is started again, at once and then with growing waits; after some tries in a row
-    it waits for the next call. `changed` is called when its tools may have changed.
+    it waits for the next call.
 
     Args:
         name: of the plug, for the log.
         endpoint: where the server is.
         limits: how long each step may take.
+        hearing: takes what the server says unasked; is told of a change when it is there again.
     """
 
-    def __init__(self, name: str, endpoint: Endpoint, limits: PlugLimits) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, limits: PlugLimits, hearing: Hearing) -> None:
         self.name = name
         self.fault: str | None = None
         self.cure = ""
         self._at = endpoint
         self._limits = limits
+        self._hearing = hearing
         self._mode: Literal["auto", "legacy"] = "auto"
         self._link: Link | None = None
         self._scope = anyio.CancelScope()
-        self._changed: Callable[[], None] = lambda: None
         self._parked = False
         self._wanted = anyio.Event()
         self._turn = anyio.Event()
@@ -103,10 +101,10 @@ class Connection:
         self._kept = anyio.Event()
         self._kept.set()
 
-    async def open(self, tasks: anyio.abc.TaskGroup, changed: Callable[[], None]) -> Link | None:
+    async def open(self, tasks: anyio.abc.TaskGroup) -> Link | None:
         """Start it in a task of `tasks`. Returns None, and says why in `fault`, if it cannot be."""
         await to_thread.run_sync(_import_client)
-        self._changed, self._closing, self._kept = changed, anyio.Event(), anyio.Event()
+        self._closing, self._kept = anyio.Event(), anyio.Event()
         self.fault = None
         turn = self._turn
         tasks.start_soon(self._keep)
@@ -220,8 +218,6 @@ class Connection:
             link.over.set()
 
     async def _serve(self, link: Link, client: "Client") -> None:
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
         link.start(client)
         version = client.protocol_version
         is_restart, self.fault = self.fault is not None, None
@@ -229,10 +225,9 @@ class Connection:
         log.info("mcp_connected", plug=self.name, protocol=version)
         self._say_turn()
         if is_restart:
-            self._changed()
+            self._hearing.changed()
         async with anyio.create_task_group() as listening:
-            if version in MODERN_PROTOCOL_VERSIONS:
-                listening.start_soon(self._listen, client)
+            listening.start_soon(self._hearing.run, client)
             await link.end.wait()
             listening.cancel_scope.cancel()
 
@@ -240,14 +235,15 @@ class Connection:
         import mcp_types as wire
         from mcp.client import Client
 
-        async def heard(message: object) -> None:
-            if isinstance(message, wire.ToolListChangedNotification):
-                self._changed()
-
         return Client(
             self._stdio(link) if self._at.url is None else self._http(link, self._at.url),
             mode=self._mode,
-            message_handler=heard,
+            message_handler=self._hearing.message,
+            elicitation_callback=self._hearing.elicited,
+            sampling_callback=self._hearing.sampled,
+            list_roots_callback=self._hearing.rooted,
+            logging_callback=self._hearing.logged,
+            log_level="info",
             client_info=wire.Implementation(name="guildry", version=__version__),
             cache=None,
         )
@@ -267,23 +263,7 @@ class Connection:
         from mcp.client.streamable_http import streamable_http_client
 
         async with streamable_http_client(url) as (reader, writer):
-            yield SiftedReader(reader, link.seen, link.finish), writer
-
-    async def _listen(self, client: "Client") -> None:
-        """Follow the changes that a server of the modern era tells of."""
-        from mcp.client.subscriptions import SubscriptionLost
-        from mcp.shared.exceptions import MCPError
-
-        offered = client.server_capabilities.tools
-        while offered is not None and offered.list_changed:
-            try:
-                async with client.listen(tools_list_changed=True) as events:
-                    async for _ in events:
-                        self._changed()
-            except (MCPError, SubscriptionLost) as error:
-                log.info("mcp_listen_ended", plug=self.name, error=str(error))
-            await anyio.sleep(_RELISTEN_S)
-            self._changed()  # what changed while nobody listened
+            yield SiftedReader(reader, link.seen, link.finish), StampedWriter(writer)
 
 
 def _import_client() -> None:

@@ -1,16 +1,18 @@
-"""MCP servers as plugs: their tools, and calls of them. Knows no transport and no handshake."""
+"""MCP servers as plugs: everything that they offer. Knows no transport and no handshake."""
 
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.abc
 
-from guildry.errors import PlugError, ToolError, ToolFailed, ToolRetry
-from guildry.tools.base import Call, Invoke, Json, Outcome
+from guildry.errors import PlugError, ToolError
 from guildry.tools.mcp_connection import Connection, Endpoint, Link, leaf
-from guildry.tools.mcp_wire import as_outcome, as_tool
+from guildry.tools.mcp_hearing import Hearing
+from guildry.tools.mcp_offers import as_prompt, as_resource, as_template
+from guildry.tools.mcp_requests import Requests
+from guildry.tools.mcp_wire import as_tool
+from guildry.tools.offers import Offers
 from guildry.tools.plug import Loaded, PlugLimits, Quarantined, Watched
 
 if TYPE_CHECKING:
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["McpPlug"]
 
+T = TypeVar("T")
+
 _MAX_PAGES: Final = 100
-_POST_MORTEM_S: Final = 1.0
 
 
 class McpPlug:
@@ -41,9 +44,12 @@ class McpPlug:
         self.source = source
         self.name = name
         self.watched: tuple[Watched, ...] = ()
+        self.touched: Callable[[str], None] = lambda uri: None
         self._tasks = tasks
         self._limits = limits
-        self._connection = Connection(name, endpoint, limits)
+        self._hearing = Hearing(name, limits)
+        self._connection = Connection(name, endpoint, limits, self._hearing)
+        self._requests = Requests(name, self._connection, self._hearing, limits, tasks)
 
     @property
     def fault(self) -> str | None:
@@ -51,18 +57,19 @@ class McpPlug:
         return self._connection.fault
 
     async def open(self, changed: Callable[[], None]) -> Loaded:
-        """Connect, and list the tools.
+        """Connect, and list what is offered.
 
         Raises:
             PlugError: the server cannot be started or reached, or speaks no MCP.
         """
-        link = await self._connection.open(self._tasks, changed)
+        self._hearing.changed, self._hearing.touched = changed, self.touched
+        link = await self._connection.open(self._tasks)
         if link is None:
             raise self._error(self.fault or "it ended at once")
         return await self._loaded(link)
 
     async def reload(self) -> Loaded:
-        """List the tools anew.
+        """List anew what is offered.
 
         Raises:
             PlugError: the server is not there, or gives no list.
@@ -82,9 +89,11 @@ class McpPlug:
 
     async def _loaded(self, link: Link) -> Loaded:
         link.seen.listed, link.seen.left_out = [], []
+        lists = _Lists(link)
         try:
             with anyio.fail_after(self._limits.start_s):
-                definitions = await self._definitions(link)
+                definitions = await lists.tools()
+                offers = await self._offers(lists)
         except Exception as error:
             said = "in time" if isinstance(error, TimeoutError) else f"({leaf(error)})"
             raise self._error(f"it gave no list of tools {said}") from error
@@ -93,99 +102,82 @@ class McpPlug:
         for name in link.seen.listed:
             if name not in kept:
                 left_out[Quarantined(name, "its `x-mcp-header` annotations are not valid")] = None
-        tools = (as_tool(each, self.name, self._invoker(each.name)) for each in definitions)
-        return Loaded(tuple(tools), tuple(left_out))
+        invoker = self._requests.invoker
+        tools = (as_tool(each, self.name, invoker(each.name)) for each in definitions)
+        return Loaded(tuple(tools), (*left_out, *lists.missing), offers)
 
-    async def _definitions(self, link: Link) -> "list[wire.Tool]":
-        definitions: list[wire.Tool] = []
-        cursor: str | None = None
-        for _ in range(_MAX_PAGES):
-            page = await link.client.list_tools(cursor=cursor)
-            definitions += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        return definitions
-
-    def _invoker(self, name: str) -> Invoke:
-        async def invoke(arguments: dict[str, Json], call: Call) -> Outcome:
-            link = await self._connection.link()
-            try:
-                return await self._call(link, name, arguments, call)
-            except _SessionGone:
-                link.finish("its session was ended there")
-                await link.over.wait()
-                return await self._call(await self._connection.link(), name, arguments, call)
-
-        return invoke
-
-    async def _call(self, link: Link, name: str, arguments: dict[str, Json], call: Call) -> Outcome:
-        limit_s = self._limits.call_s if call.tool.timeout_s is None else call.tool.timeout_s
-        heard, answered = link.seen.messages, False
-        link.calls += 1
-        try:
-            with anyio.move_on_after(limit_s) as scope:
-
-                async def progressed(
-                    progress: float, total: float | None, message: str | None
-                ) -> None:
-                    scope.deadline = anyio.current_time() + limit_s
-                    if call.progress is not None and not answered:
-                        await call.progress(progress, total, message)
-
-                result = await link.client.call_tool(name, arguments, progress_callback=progressed)
-                answered = True
-                return as_outcome(result, call.tool.name)
-        except ToolError:
-            raise
-        except Exception as error:
-            answered = True
-            raise await self._failed(link, call.tool.name, error) from error
-        finally:
-            link.calls -= 1
-            if not answered and not link.calls and link.seen.messages == heard:
-                self._suspect(link)
-        raise ToolFailed(
-            f"`{call.tool.name}` of `{self.name}` gave no answer within {limit_s:g} s and was"
-            " cancelled: ask for less in one call"
+    async def _offers(self, lists: "_Lists") -> Offers:
+        offered, requests = lists.offered, self._requests
+        requests.tells = offered.resources is not None and offered.resources.subscribe is True
+        requests.completes = offered.completions is not None
+        prompts = await lists.prompts()
+        resources = await lists.resources()
+        templates = await lists.templates()
+        return Offers(
+            tuple(as_prompt(each, self.name, requests) for each in prompts),
+            tuple(as_resource(each, self.name, requests) for each in resources),
+            tuple(as_template(each, self.name, requests) for each in templates),
         )
 
-    async def _failed(self, link: Link, tool: str, error: Exception) -> Exception:
-        """Return what the caller is told of a call that ended in `error`."""
+
+class _Lists:
+    """What a server lists. A server without tools is fine if it says that it has other things."""
+
+    def __init__(self, link: Link) -> None:
+        self.offered = link.client.server_capabilities
+        self.missing: list[Quarantined] = []
+        self._client = link.client
+
+    async def tools(self) -> "list[wire.Tool]":
+        offered = self.offered
+        has_others = offered.prompts is not None or offered.resources is not None
+        if offered.tools is None and has_others:
+            return []
+        return await _pages(self._client.list_tools, lambda page: page.tools)
+
+    async def prompts(self) -> "list[wire.Prompt]":
+        if self.offered.prompts is None:
+            return []
+        return await self._optional("prompts", self._client.list_prompts, lambda page: page.prompts)
+
+    async def resources(self) -> "list[wire.Resource]":
+        if self.offered.resources is None:
+            return []
+        listing = self._client.list_resources
+        return await self._optional("resources", listing, lambda page: page.resources)
+
+    async def templates(self) -> "list[wire.ResourceTemplate]":
+        if self.offered.resources is None:
+            return []
+        listing = self._client.list_resource_templates
+        return await self._optional("templates", listing, lambda page: page.resource_templates)
+
+    async def _optional(
+        self, what: str, listing: Callable[..., Awaitable[Any]], of: Callable[[Any], list[T]]
+    ) -> list[T]:
+        """Return a list that a server said it has; one that it does not give costs only itself."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
+        from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
+        from pydantic import ValidationError
 
-        if not isinstance(error, MCPError):
-            said = f"with what is no valid result ({leaf(error)})"
-            return ToolFailed(f"`{tool}` of `{self.name}` answered {said}")
-        if error.message == "Session terminated":
-            return _SessionGone()
-        if link.end.is_set() or error.code == CONNECTION_CLOSED:
-            with anyio.move_on_after(_POST_MORTEM_S):
-                await link.over.wait()
-            why = self.fault or "the connection was lost"
-            return ToolFailed(
-                f"`{self.name}` stopped while `{tool}` ran, and whether it took effect is unknown:"
-                f" {why}. It is being started again: check what the call did before you repeat it"
-            )
-        if error.code == INVALID_PARAMS:
-            return ToolRetry(f"`{tool}` of `{self.name}` refused the call: {error.message}")
-        return ToolFailed(f"`{tool}` of `{self.name}` failed: {error.message}")
-
-    def _suspect(self, link: Link) -> None:
-        """Ask a process that was silent for the whole of a lost call whether it still answers."""
-        if link.process is not None and not link.end.is_set():
-            self._tasks.start_soon(self._probe, link)
-
-    async def _probe(self, link: Link) -> None:
-        heard = link.seen.messages
-        with anyio.move_on_after(self._limits.start_s):
-            with suppress(Exception):
-                await link.client.list_tools()
-            return
-        if link.seen.messages == heard and not link.end.is_set():
-            link.finish(f"it hung: no answer for {self._limits.start_s:g} s")
+        try:
+            return await _pages(listing, of)
+        except (MCPError, ValidationError) as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                raise
+            if not isinstance(error, MCPError) or error.code != METHOD_NOT_FOUND:
+                reason = f"the server gave no list of {what} ({error}): mend it there"
+                self.missing.append(Quarantined(what, reason))
+            return []
 
 
-class _SessionGone(Exception):
-    """Tell that a server has forgotten its session; the call did not reach it."""
+async def _pages(listing: Callable[..., Awaitable[Any]], of: Callable[[Any], list[T]]) -> list[T]:
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await listing(cursor=cursor)
+        found += of(page)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found

@@ -1,6 +1,7 @@
 """The streams that an MCP client reads and writes, over the lines of a process or around others.
 
-They note what was seen, and take broken definitions out of tool listings on their way.
+They note what was seen, take broken definitions out of listings on their way, and say with each
+request what the caller behind it can be asked.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import anyio
 import structlog
 
-from guildry.tools.mcp_wire import sift_listing
+from guildry.tools.mcp_errands import current_errand
+from guildry.tools.mcp_wire import LISTS, sift_listing
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,13 +21,14 @@ if TYPE_CHECKING:
     from guildry.tools.plug import Quarantined
     from guildry.tools.process import ServerProcess
 
-__all__ = ["LineReader", "LineWriter", "Seen", "SiftedReader"]
+__all__ = ["LineReader", "LineWriter", "Seen", "SiftedReader", "StampedWriter"]
 
 log = structlog.get_logger()
 
 _GARBAGE_LINES: Final = 1000
 _LOGGED_GARBAGE: Final = 5
 _SHOWN_BYTES: Final = 80
+_ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class Seen:
@@ -41,7 +44,7 @@ class Seen:
         self.left_out: list[Quarantined] = []
 
     def sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception":
-        """Count a message; of a tool listing, take out what is no tool."""
+        """Count a message; of a listing, take out what is not fit for it."""
         from mcp_types import JSONRPCResponse
 
         self.messages += 1
@@ -49,11 +52,13 @@ class Seen:
         if self.version is None or not isinstance(message, JSONRPCResponse):
             return item
         result = message.result
-        if isinstance(result.get("tools"), list) and "content" not in result:
-            sifted, left_out = sift_listing(result, self.version)
-            self.listed += [definition["name"] for definition in sifted["tools"]]
-            self.left_out += left_out
-            message.result = sifted
+        for key in LISTS:
+            if isinstance(result.get(key), list) and "content" not in result:
+                sifted, left_out = sift_listing(result, key, self.version)
+                if key == "tools":
+                    self.listed += [definition["name"] for definition in sifted["tools"]]
+                self.left_out += left_out
+                message.result = sifted
         return item
 
     def litter(self, plug: str, line: bytes) -> None:
@@ -160,8 +165,41 @@ class LineWriter(_Stream):
         Raises:
             anyio.BrokenResourceError: the process reads no more.
         """
+        _stamp(item)
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         await self._process.send(text.encode() + b"\n")
+
+
+def _stamp(item: "SessionMessage") -> None:
+    """Declare with a request of the modern era what the caller behind it can be asked."""
+    from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCRequest
+
+    message, errand = item.message, current_errand()
+    if errand is None or not isinstance(message, JSONRPCRequest) or message.method not in _ASKING:
+        return
+    meta: dict[str, Any] = (message.params or {}).get("_meta", {})
+    if CLIENT_CAPABILITIES_META_KEY in meta:
+        meta[CLIENT_CAPABILITIES_META_KEY] = errand.capabilities()
+
+
+class StampedWriter(_Stream):
+    """Write messages to another stream of them."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def send(self, item: "SessionMessage", /) -> None:
+        """Write one message.
+
+        Raises:
+            anyio.BrokenResourceError: nobody reads it any more.
+        """
+        _stamp(item)
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        """Close the stream below."""
+        await self._inner.aclose()
 
 
 class SiftedReader(_Reader):

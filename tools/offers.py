@@ -1,4 +1,4 @@
-"""What a plug offers besides tools: prompts, resources and templates of resources."""
+"""What a plug offers besides tools: prompts, resources, templates of resources, and skills."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +15,8 @@ __all__ = [
     "Prompt",
     "PromptArgument",
     "Resource",
+    "Skill",
+    "SkillFile",
     "Template",
 ]
 
@@ -125,12 +127,44 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
+class SkillFile:
+    """One file of a skill: `digest` is `sha256:` and 64 hexadecimal digits, of its raw bytes."""
+
+    uri: str
+    digest: str
+    size: int
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Instructions for a model, with the files that they speak of. Each file is a `Resource` too.
+
+    Args:
+        uri: where its `SKILL.md` is; ends in `/<name>/SKILL.md`.
+        plug: the plug that it came from.
+        frontmatter: the head of its `SKILL.md`, word for word; `name` and `description` are in it.
+        files: all of them, `SKILL.md` first.
+        directories: by the URI of each directory, the root's included: the URIs directly in it.
+    """
+
+    uri: str
+    name: str
+    description: str
+    plug: str
+    frontmatter: Mapping[str, Json]
+    files: tuple[SkillFile, ...]
+    directories: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Offers:
     """Everything that a plug offers besides its tools, in its order."""
 
     prompts: tuple[Prompt, ...] = ()
     resources: tuple[Resource, ...] = ()
     templates: tuple[Template, ...] = ()
+    skills: tuple[Skill, ...] = ()
 
 
 NO_OFFERS: Final = Offers()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from guildry.tools.base import Json, Tool
 from guildry.tools.offers import NO_OFFERS, Offers
@@ -23,6 +23,7 @@ __all__ = [
     "PlugState",
     "PlugStatus",
     "Quarantined",
+    "Touching",
     "Wanted",
     "Watched",
 ]
@@ -115,6 +116,17 @@ class Plug(Protocol):
         ...
 
 
+@runtime_checkable
+class Touching(Protocol):
+    """A plug that learns when one of its resources changes.
+
+    Args:
+        touched: called with the URI of each that did, in the event loop; set before `open`.
+    """
+
+    touched: Callable[[str], None]
+
+
 Opener = Callable[[str, str], Plug | None]
 """Return a plug for a source and a name, not yet opened, or None when the source is not its kind.
 
@@ -129,6 +141,7 @@ class PlugLimits:
     Args:
         start_s: to start a server or import a file, up to its list of tools.
         call_s: one call of an MCP tool that names no limit of its own. Progress starts it anew.
+        ask_s: one question that an MCP server asks during a call, which does not count as its time.
         drain_s: calls in flight while a plug is withdrawn.
         close_s: a server that was asked to end, before it is killed.
         backoff_s: the first wait before a crashed server is started again; doubles each time.
@@ -138,6 +151,7 @@ class PlugLimits:
 
     start_s: float = 20.0
     call_s: float = 60.0
+    ask_s: float = 86_400.0
     drain_s: float = 10.0
     close_s: float = 2.0
     backoff_s: float = 0.25
@@ -160,17 +174,29 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class PlugReport:
-    """What came of plugging a source: the names that callers say, and what was left out."""
+    """What came of plugging a source: the names that callers say, and what was left out.
+
+    Of resources and templates there may be thousands: only how many there are is told.
+    """
 
     plug: str
     tools: tuple[str, ...]
     quarantined: tuple[Quarantined, ...] = ()
+    skills: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    resources: int = 0
 
     def as_json(self) -> dict[str, Json]:
-        """Return the report as `plug` answers it."""
+        """Return the report as `plug` answers it; of prompts and the like, what there is."""
+        others = {
+            "skills": list(self.skills),
+            "prompts": list(self.prompts),
+            "resources": self.resources,
+        }
         return {
             "plug": self.plug,
             "tools": list(self.tools),
+            **{key: value for key, value in others.items() if value},
             "quarantined": [each.as_json() for each in self.quarantined],
         }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import anyio
 import structlog
@@ -14,6 +14,7 @@ from anyio import to_thread
 from guildry.errors import PlugError, ToolFailed
 from guildry.tools.admission import admit
 from guildry.tools.base import Call, Json, Outcome, Tool
+from guildry.tools.offers import NO_OFFERS
 from guildry.tools.plug import (
     LIMITS,
     NO_ENVIRONMENT,
@@ -25,6 +26,7 @@ from guildry.tools.plug import (
     PlugState,
     PlugStatus,
     Quarantined,
+    Touching,
     Wanted,
     Watched,
 )
@@ -48,6 +50,8 @@ __all__ = [
 ]
 
 log = structlog.get_logger()
+
+_OWN: Final = "guildry"
 
 
 class _Gate:
@@ -238,6 +242,9 @@ class PlugBoard:
         self, wanted: Wanted, *, keep: bool, turn: Callable[[], Awaitable[None]] | None = None
     ) -> PlugReport:
         name = tool_name(wanted.name or derive_name(wanted.source, self._folder))
+        if name == _OWN:
+            why = f"`{name}` is the name of Guildry's own tools"
+            raise PlugError(wanted.source, why, "Give the plug another name")
         if (taken := self._entries.get(name)) is not None:
             raise PlugError(
                 wanted.source,
@@ -293,6 +300,8 @@ class PlugBoard:
         entry.state = "starting"
         if entry.plug.watched and entry.unwatch is None:
             entry.unwatch = await self._watch.add(entry.plug.watched, changed)
+        if isinstance(entry.plug, Touching):
+            entry.plug.touched = self._catalog.touch
         entry.is_open, entry.stale = True, False
         try:
             loaded = await to_thread.run_sync(admit, await entry.plug.open(changed))
@@ -380,5 +389,10 @@ class PlugBoard:
         return entry
 
     def _report(self, entry: _Entry) -> PlugReport:
-        names = tuple(tool.name for tool in self._catalog.current.of(entry.name))
-        return PlugReport(entry.name, names, entry.quarantined)
+        registry = self._catalog.current
+        names = tuple(tool.name for tool in registry.of(entry.name))
+        offers = registry.offers.get(entry.name, NO_OFFERS)
+        skills = tuple(each.uri for each in offers.skills)
+        prompts = tuple(key for key, each in registry.prompts.items() if each.plug == entry.name)
+        count = len(offers.resources) + len(offers.templates)
+        return PlugReport(entry.name, names, entry.quarantined, skills, prompts, count)

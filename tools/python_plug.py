@@ -1,4 +1,7 @@
-"""Python files as plugs: their public functions are tools, read anew when a file is saved."""
+"""Python files as plugs: their public functions are tools, or what they are declared as.
+
+Read anew when a file is saved.
+"""
 
 import importlib
 import importlib.util
@@ -6,19 +9,25 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from itertools import count
 from pathlib import Path
+from threading import get_ident
 from types import CodeType, ModuleType
 from typing import Any, Final
 
 import anyio
+from anyio import from_thread
+from anyio.lowlevel import EventLoopToken, current_token
 
 from guildry.errors import PlugError
 from guildry.tools.base import Tool
+from guildry.tools.decorators import DeclaredPrompt, DeclaredTool, declared
+from guildry.tools.function_offers import prompt_from, resource_from
 from guildry.tools.functions import UnfitFunction, tool_from
+from guildry.tools.offers import NO_OFFERS, Offers, Prompt, Resource, Template
 from guildry.tools.plug import Loaded, PlugLimits, Quarantined, Watched
 from guildry.tools.threads import DaemonThreads
 
@@ -31,10 +40,13 @@ _packages = count(1)
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What one file gave: its tools, and the functions that cannot be tools."""
+    """What one file gave, and the functions that cannot be what they are meant to be."""
 
-    tools: tuple[Tool, ...]
-    quarantined: tuple[Quarantined, ...]
+    tools: tuple[Tool, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    templates: tuple[Template, ...] = ()
+    quarantined: tuple[Quarantined, ...] = ()
 
 
 class _Broken(Exception):
@@ -42,7 +54,7 @@ class _Broken(Exception):
 
 
 class PythonPlug:
-    """A Python file, or a folder of them. Public functions defined in a file are its tools.
+    """A Python file, or a folder of them. Public functions defined in a file are what it offers.
 
     Each reading imports every file under a new package of its own, so that calls in flight end on
     the module they began on. In a folder, files may import each other relatively. A file whose name
@@ -55,6 +67,7 @@ class PythonPlug:
         self.name = name
         self.watched = (Watched(path),)
         self.fault: str | None = None  # what it serves is in this process: nothing can go away
+        self.touched: Callable[[str], None] = lambda uri: None
         self._path = path
         self._folder = path if path.is_dir() else path.parent
         self._start_s = limits.start_s
@@ -62,14 +75,16 @@ class PythonPlug:
         self._importing = DaemonThreads(_THREADS)
         self._good: dict[Path, _File] = {}
         self._packages: list[_Package] = []
+        self._loop: tuple[int, EventLoopToken] | None = None
 
     async def open(self, changed: Callable[[], None]) -> Loaded:
         """Import the file or the folder.
 
         Raises:
             PlugError: there is no such file or folder; or a single file does not import, or holds
-                no tool: names file, line and error.
+                nothing to offer: names file, line and error.
         """
+        self._loop = (get_ident(), current_token())
         if not await anyio.Path(self._path).exists():
             raise PlugError(self.source, "there is no such file or folder", "Check the path")
         self._folder = self._path if self._path.is_dir() else self._path.parent
@@ -77,7 +92,7 @@ class PythonPlug:
         self._importing = DaemonThreads(_THREADS)
         self._good = {}
         loaded = await self._load()
-        if self._path != self._folder and not loaded.tools:
+        if self._path != self._folder and not loaded.tools and loaded.offers == NO_OFFERS:
             reason = "; ".join(f"`{each.tool}`: {each.reason}" for each in loaded.quarantined)
             cure = "Mend it and plug it again"
             if not reason:
@@ -115,8 +130,23 @@ class PythonPlug:
         while len(self._packages) > _GENERATIONS:
             self._packages.pop(0).remove()
         left_out += [each for file in good.values() for each in file.quarantined]
-        tools = [tool for file in good.values() for tool in file.tools]
-        return Loaded(tuple(tools), tuple(left_out))
+        files = good.values()
+        offers = Offers(
+            tuple(each for file in files for each in file.prompts),
+            tuple(each for file in files for each in file.resources),
+            tuple(each for file in files for each in file.templates),
+        )
+        tools = tuple(each for file in files for each in file.tools)
+        return Loaded(tools, tuple(left_out), offers)
+
+    def _touch(self, uri: str) -> None:
+        """Say that a resource has changed, from whichever thread."""
+        assert self._loop is not None
+        thread, token = self._loop
+        if get_ident() == thread:
+            self.touched(uri)
+        else:
+            from_thread.run_sync(self.touched, uri, token=token)
 
     def _files(self) -> Sequence[Path]:
         if self._path != self._folder:
@@ -134,7 +164,7 @@ class PythonPlug:
             ) from error
 
     def _read(self, package: "_Package", path: Path) -> _File:
-        """Import one file and make tools of its functions, in a thread."""
+        """Import one file and make tools, prompts and resources of its functions, in a thread."""
         if not path.is_file():
             raise _Broken(f"{path} is gone: put it back, or unplug it")
         if "." in path.stem:
@@ -143,16 +173,30 @@ class PythonPlug:
             module = package.module(path.stem)
         except (Exception, SystemExit) as error:
             raise _Broken(_told(error, path)) from error
-        tools: list[Tool] = []
-        left_out: list[Quarantined] = []
+        file = _File()
         for function in _functions(module):
             try:
-                tools.append(tool_from(function, plug=self.name, threads=self._threads))
+                file = self._with(file, function)
             except UnfitFunction as error:
                 line = function.__code__.co_firstlineno
-                where = f"{path.name} line {line}"
-                left_out.append(Quarantined(function.__name__, f"{where}: {error}"))
-        return _File(tuple(tools), tuple(left_out))
+                reason = f"{path.name} line {line}: {error}"
+                left_out = (*file.quarantined, Quarantined(function.__name__, reason))
+                file = replace(file, quarantined=left_out)
+        return file
+
+    def _with(self, file: _File, function: Any) -> _File:
+        """Return `file` with what `function` is."""
+        said, name, threads = declared(function), self.name, self._threads
+        if isinstance(said, DeclaredTool):
+            tool = tool_from(function, plug=name, threads=threads, touch=self._touch)
+            return replace(file, tools=(*file.tools, tool))
+        if isinstance(said, DeclaredPrompt):
+            prompt = prompt_from(function, said, plug=name, threads=threads)
+            return replace(file, prompts=(*file.prompts, prompt))
+        resource = resource_from(function, said, plug=name, threads=threads)
+        if isinstance(resource, Resource):
+            return replace(file, resources=(*file.resources, resource))
+        return replace(file, templates=(*file.templates, resource))
 
 
 def _functions(module: ModuleType) -> list[Any]:

@@ -32,6 +32,7 @@ class Question:
         plug: the plug that the tool came from.
         arguments: of the call that is to be approved, long values cut.
         repeatable: nothing has been done yet, so that the call may be begun anew with the answer.
+        id: under which it is kept; set by whoever keeps it, before a channel is asked.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Question:
     plug: str = ""
     arguments: Mapping[str, Json] = field(default_factory=dict[str, Json])
     repeatable: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ and reference are given instead. What a model cannot read (an image, a sound) is
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from anyio import to_thread
@@ -14,7 +15,7 @@ from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
 from guildry.tools.base import Block, Embedded, Json, Link, Media, Outcome, Result, Text, Tool
 from guildry.tools.caller import Caller
-from guildry.tools.schema import as_object
+from guildry.tools.schema import as_list, as_object
 
 __all__ = ["BYTES_PER_TOKEN", "ResultContract", "size_of", "stored_text"]
 
@@ -55,6 +56,14 @@ class ResultContract:
         Raises:
             StoreError: the answer is too long to be inline and could not be kept.
         """
+        try:
+            return await self._applied(tool, caller, outcome, labels)
+        except UnicodeEncodeError:
+            return await self._applied(tool, caller, _mended(outcome), labels)
+
+    async def _applied(
+        self, tool: Tool, caller: Caller, outcome: Outcome, labels: Iterable[str]
+    ) -> Result:
         blocks = outcome.blocks
         if len(blocks) == 1 and type(blocks[0]) is Text and not outcome.has_structured:
             text = blocks[0].text  # the common case, kept short
@@ -89,6 +98,30 @@ class ResultContract:
     def inline(self, text: str) -> bool:
         """Tell whether `text` is short enough to be given as it is."""
         return size_of(text) <= self._inline_bytes
+
+
+def _mended(outcome: Outcome) -> Outcome:
+    """Return an answer without halves of surrogate pairs, which JSON allows and UTF-8 does not."""
+    blocks = tuple(
+        replace(block, text=_mended_text(block.text))
+        if isinstance(block, Text | Embedded) and block.text is not None
+        else block
+        for block in outcome.blocks
+    )
+    return replace(outcome, blocks=blocks, structured=_mended_value(outcome.structured))
+
+
+def _mended_value(value: Json) -> Json:
+    if isinstance(value, str):
+        return _mended_text(value)
+    members = as_object(value)
+    if members is not None:
+        return {_mended_text(key): _mended_value(each) for key, each in members.items()}
+    return [_mended_value(each) for each in as_list(value)] if isinstance(value, list) else value
+
+
+def _mended_text(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _Shaping:

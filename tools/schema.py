@@ -21,6 +21,7 @@ __all__ = [
     "as_object",
     "at",
     "check_arguments",
+    "faults_of",
     "local",
     "schema_fault",
     "types_wanted",
@@ -223,11 +224,21 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Json]) -> None:
     if checker.accepts_plainly(arguments):
         return
     faults = [*_unknown(tool, checker, arguments)]
-    faults += [_sentence(tool, error) for error in checker.errors(arguments)]
+    faults += [_sentence(tool.input_schema, error) for error in checker.errors(arguments)]
     if faults:
         rest = len(faults) - _SHOWN_ERRORS
         more = f" (and {rest} more)" if rest > 0 else ""
         raise ToolRetry(f"`{tool.name}` was not called: {'; '.join(faults[:_SHOWN_ERRORS])}{more}")
+
+
+def faults_of(schema: Mapping[str, Json], value: Json) -> list[str]:
+    """Return what is wrong with `value` by a fit schema, a few sentences that say what to change.
+
+    For what is no call: answers to questions, requests of other systems.
+    """
+    errors: list[Any] = list(cast("Any", validator_of(schema)).iter_errors(value))
+    errors.sort(key=lambda each: [str(step) for step in each.absolute_path])
+    return [_sentence(schema, error) for error in errors[:_SHOWN_ERRORS]]
 
 
 def _unknown(tool: Tool, checker: _Checker, arguments: Mapping[str, Json]) -> Iterator[str]:
@@ -240,24 +251,24 @@ def _unknown(tool: Tool, checker: _Checker, arguments: Mapping[str, Json]) -> It
             yield f"{name!r} is not an argument of `{tool.name}`: {cure}"
 
 
-def _sentence(tool: Tool, error: Any) -> str:
+def _sentence(schema: Mapping[str, Json], error: Any) -> str:
     path = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in error.absolute_path)
     path = path.lstrip(".")
     value, wants = error.instance, error.validator_value
-    where = f"`{path}`" if path else "the argument object"
+    where = f"`{path}`" if path else "the whole object"
     is_what = f"{where} is {_short(value)}"
     match error.validator:
         case "required":
             missing = next((str(name) for name in wants if name not in value), "?")
-            inner = at(as_object(error.schema) or {}, missing, tool.input_schema)
+            inner = at(as_object(error.schema) or {}, missing, schema)
             name = f"{path}.{missing}".lstrip(".")
-            return f"`{name}` is missing: give {_kinds(types_wanted(inner, tool.input_schema))}"
+            return f"`{name}` is missing: give {_kinds(types_wanted(inner, schema))}"
         case "type":
             return f"{is_what} ({_kind_of(value)}): give {_kinds(as_list(wants) or [wants])}"
         case "enum":
             return f"{is_what}: use one of {', '.join(repr(each) for each in wants[:12])}"
         case "anyOf" | "oneOf":
-            kinds = types_wanted(as_object(error.schema) or {}, tool.input_schema)
+            kinds = types_wanted(as_object(error.schema) or {}, schema)
             return f"{is_what}: give {_kinds(kinds)} in one of the forms of the schema"
         case _:
             return f"{is_what}: {str(error.message).replace(repr(value), 'it', 1)[:160]}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from guildry import __version__
-from guildry.server.commands import plugging, runs, setup, teams, using
+from guildry.server.commands import approve, install, plugging, runs, setup, teams, tokens, using
 from guildry.server.commands.arguments import taking
 from guildry.server.commands.exits import EXITS_HELP
 from guildry.server.commands.options import SERVE
@@ -26,6 +26,8 @@ COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("demo", teams.demo, "guildry demo ."),
     ("init", setup.init, "guildry init my-tools"),
     ("run", teams.run, 'guildry run survey "What is in this folder?"'),
+    ("install", install.install, "guildry install claude-code"),
+    ("uninstall", install.uninstall, "guildry uninstall claude-code"),
     ("plug", plugging.plug, "guildry plug tools/hello.py"),
     ("unplug", plugging.unplug, "guildry unplug hello"),
     ("tools", using.tools, "guildry tools --json"),
@@ -34,6 +36,8 @@ COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("runs", runs.runs, "guildry runs --limit 5"),
     ("show", runs.show, "guildry show r1a2b3c4d5e"),
     ("cancel", runs.cancel, "guildry cancel r1a2b3c4d5e"),
+    ("approve", approve.approve, "guildry approve q1a2b3c4d5"),
+    ("token", tokens.token, "guildry token new ada --scopes tools"),
     ("doctor", setup.doctor, "guildry doctor"),
 )
 """The commands: name, function and example."""

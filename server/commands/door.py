@@ -16,11 +16,12 @@ from guildry.server.commands.exits import NotFound, Unreachable, leaves
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.client.client import Client
+    from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult
 
     from guildry.server.config import Settings
 
-__all__ = ["Door", "answer_of", "every_live", "open_door", "open_live", "text_of"]
+__all__ = ["Door", "answer_of", "every_live", "open_door", "open_live", "open_live_door", "text_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,15 @@ class Door:
     client: "Client"
     is_live: bool
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> "CallToolResult":
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], hear: "ProgressFnT | None" = None
+    ) -> "CallToolResult":
         """Call a tool, and return what it answered, errors of the tool included.
+
+        Args:
+            tool: its name.
+            arguments: what it is given.
+            hear: is told how far the call has come.
 
         Raises:
             NotFound: there is no tool of that name.
@@ -45,7 +53,7 @@ class Door:
         from mcp_types import INVALID_PARAMS
 
         try:
-            return await self.client.call_tool(tool, dict(arguments))
+            return await self.client.call_tool(tool, dict(arguments), progress_callback=hear)
         except MCPError as error:
             if error.code == INVALID_PARAMS:
                 raise NotFound(error.message) from error
@@ -80,12 +88,10 @@ async def open_door(settings: "Settings") -> AsyncGenerator[Door]:
     Raises:
         Unreachable: a live server was found, but the connection failed.
     """
-    from guildry.server.control import connect
-
-    transport = connect(settings.home)
     async with AsyncExitStack() as stack:
-        if transport is not None:
-            yield await _enter(stack, transport, settings)
+        door = await stack.enter_async_context(open_live_door(settings))
+        if door is not None:
+            yield door
             return
         from mcp.client.client import Client
 
@@ -94,6 +100,23 @@ async def open_door(settings: "Settings") -> AsyncGenerator[Door]:
 
         app = await stack.enter_async_context(open_app(settings))
         yield Door(await stack.enter_async_context(Client(build_server(app))), is_live=False)
+
+
+@asynccontextmanager
+async def open_live_door(settings: "Settings") -> "AsyncGenerator[Door | None]":
+    """Connect to a live server of this home; None where none is live.
+
+    Raises:
+        Unreachable: a live server was found, but the connection failed.
+    """
+    from guildry.server.control import connect
+
+    transport = connect(settings.home)
+    if transport is None:
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        yield await _enter(stack, transport, settings)
 
 
 @asynccontextmanager

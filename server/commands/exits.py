@@ -7,6 +7,7 @@ from typing import Final, cast
 from guildry.errors import (
     GuildryError,
     PlugError,
+    QuestionNotFound,
     ReferenceNotFound,
     RunNotFound,
     StoreLocked,
@@ -29,7 +30,7 @@ class Exit(IntEnum):
 
 EXITS_HELP: Final = (
     "Exit codes: 0 done; 1 what was asked for failed; 2 wrong usage or configuration; "
-    "3 no such tool, run, team or plug; 4 nothing reachable, or the database is locked; "
+    "3 no such tool, run, team, plug or question; 4 nothing reachable, or the database is locked; "
     "130 interrupted."
 )
 """The exit codes as the help shows them."""
@@ -46,6 +47,7 @@ class Unreachable(GuildryError):
 _CODES: Final[tuple[tuple[type[GuildryError], Exit], ...]] = (
     (NotFound, Exit.NOT_FOUND),
     (RunNotFound, Exit.NOT_FOUND),
+    (QuestionNotFound, Exit.NOT_FOUND),
     (ReferenceNotFound, Exit.NOT_FOUND),
     (Unreachable, Exit.UNREACHABLE),
     (StoreLocked, Exit.UNREACHABLE),

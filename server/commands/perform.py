@@ -34,7 +34,7 @@ def perform(
         settings = Settings() if flags is None else load_settings(flags, cwd=Path.cwd())
         level = settings.log_level if serving or settings.log_level == "debug" else "error"
         configure(level, secrets=settings.secrets())
-        return anyio.run(work, settings)
+        return anyio.run(work, settings, backend_options=_loop(serving and settings.fast))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
@@ -44,6 +44,15 @@ def perform(
         if told is None:
             raise
         return told
+
+
+def _loop(fast: bool) -> dict[str, bool]:
+    """Return which event loop is taken: that of the extra `fast` where it is wanted and there."""
+    if not fast or sys.platform == "win32":
+        return {}
+    from guildry.server.extras import is_installed
+
+    return {"use_uvloop": is_installed("uvloop")}
 
 
 def write(text: str) -> None:

@@ -4,14 +4,14 @@ import json
 import os
 import re
 import shlex
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from guildry.errors import GuildryError, PlugError, ToolError
+from guildry.errors import PlugError, ToolError
 from guildry.server.commands.arguments import AsJson, Config, Home
 from guildry.server.commands.exits import Exit, NotFound
 from guildry.server.commands.perform import perform, write
@@ -38,25 +38,23 @@ def plug(
 
 
 async def _plug(source: str, name: str | None, as_json: bool, settings: "Settings") -> int:
+    """Plug into one live server, which tells the others; they follow at once."""
     from guildry.server.commands.door import every_live
 
-    reports: list[dict[str, Any]] = []
-    refusals: list[GuildryError] = []
     arguments = {"source": source} | ({"name": name} if name else {})
     async with AsyncExitStack() as stack:
-        for door in await every_live(settings, stack):
-            try:
-                reports.append(await door.ask("plug", arguments))
-            except ToolError as error:
-                refusals.append(error)
-    if refusals and not reports:
-        raise refusals[0]
-    live = len(reports)
-    report = reports[0] if reports else await _try(source, name, settings)
+        doors = await every_live(settings, stack)
+        report = (
+            await doors[0].ask("plug", arguments) if doors else await _try(source, name, settings)
+        )
+    live = len(doors)
     if as_json:
         write(json.dumps({**report, "live_servers": live}, ensure_ascii=False))
         return Exit.OK
-    write(f"{report['plug']}: {len(report['tools'])} tool(s): {', '.join(report['tools'])}")
+    kind, names = "tool", report["tools"]
+    if skills := report.get("skills"):
+        kind, names = "skill", skills
+    write(f"{report['plug']}: {len(names)} {kind}(s): {', '.join(names)}")
     for left in report["quarantined"]:
         write(f"! `{left['tool']}` is left out: {left['reason']}")
     write(f"Plugged into {live} live server(s)." if live else "The next `guildry serve` has it.")
@@ -67,9 +65,11 @@ async def _try(source: str, name: str | None, settings: "Settings") -> dict[str,
     """Open a source once, to see that it works and what it has; and keep it for the next start."""
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
+    from guildry.server.peers import Peers
     from guildry.tools.plug import PlugLimits
     from guildry.tools.plugs import PlugBoard
     from guildry.tools.registry import Catalog, tool_name
+    from guildry.tools.skills import skill_folders
     from guildry.tools.sources import derive_name
 
     wanted = tool_name(name or derive_name(source, settings.folder))
@@ -84,9 +84,13 @@ async def _try(source: str, name: str | None, settings: "Settings") -> dict[str,
                 "Give this one another name with `--name`, or unplug that one first",
             )
         limits = PlugLimits(drain_s=0)
-        async with PlugBoard(Catalog(), folder=settings.folder, limits=limits) as board:
+        openers = [skill_folders(settings.folder)]
+        async with PlugBoard(
+            Catalog(), openers=openers, folder=settings.folder, limits=limits
+        ) as board:
             report = await board.plug(source, wanted)
         await sources.add(report.plug, source)
+    Peers(settings.home).tell("plugs")
     return report.as_json()
 
 
@@ -105,16 +109,21 @@ async def _unplug(name: str, as_json: bool, settings: "Settings") -> int:
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
     from guildry.server.commands.door import every_live
+    from guildry.server.peers import Peers
 
-    live = 0
     async with AsyncExitStack() as stack:
-        for door in await every_live(settings, stack):
-            plugs = (await door.ask("list_plugs", {}))["plugs"]
-            if any(plug["name"] == name for plug in plugs):
+        holders = [
+            door
+            for door in await every_live(settings, stack)
+            if any(plug["name"] == name for plug in (await door.ask("list_plugs", {}))["plugs"])
+        ]
+        for door in holders:
+            with suppress(ToolError):  # another server was told meanwhile, and has done it
                 await door.ask("unplug", {"name": name})
-                live += 1
+        live = len(holders)
         async with Store.open(settings.database) as store:
             kept = await SourceStore(store).remove(name)
+        Peers(settings.home).tell("plugs")
     if name in settings.plugs:
         raise PlugError(
             settings.plugs[name].source,

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from guildry.server.commands.app import COMMANDS
 from guildry.server.commands.exits import EXITS_HELP
 from guildry.server.config import ModelSetting, PlugSetting, Settings
+from guildry.server.http_settings import HttpSetting, JwtSetting
 
 __all__ = ["TABLES", "commands_table", "filled", "settings_table", "tree"]
 
@@ -26,6 +27,12 @@ _PARTS: Final = {
     "server": "who is served",
 }
 _COLUMN: Final = 28
+_TABLES: Final[tuple[tuple[str, type[BaseModel]], ...]] = (
+    ("[plugs.NAME]", PlugSetting),
+    ("[models.NAME]", ModelSetting),
+    ("[http]", HttpSetting),
+    ("[http.jwt]", JwtSetting),
+)
 
 
 def commands_table() -> str:
@@ -38,9 +45,9 @@ def commands_table() -> str:
 
 
 def settings_table() -> str:
-    """Return the settings with their defaults, and the keys of plugs and models."""
+    """Return the settings with their defaults, and the keys of plugs, models and the endpoint."""
     rows = ["| setting | default | what it is |", "|---|---|---|", *_rows(Settings)]
-    for head, model in (("[plugs.NAME]", PlugSetting), ("[models.NAME]", ModelSetting)):
+    for head, model in _TABLES:
         rows += ["", f"| key of `{head}` | default | what it is |", "|---|---|---|", *_rows(model)]
     return "\n".join(rows)
 
@@ -61,6 +68,8 @@ def _default(name: str, required: bool, default: object) -> str:
         return f"`{str(default).lower()}`"
     if isinstance(default, int | float):
         return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    if isinstance(default, tuple) and default:
+        return ", ".join(f"`{each}`" for each in default)  # pyright: ignore[reportUnknownVariableType]
     return f"`{default}`" if isinstance(default, str) and default else "none"
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,19 +28,21 @@ async def _serve(settings: "Settings", *, stdio: bool) -> int:
 
     from guildry.server.app import open_app
     from guildry.server.control import serve_control
+    from guildry.server.stdio import claimed, serve_stdio
     from guildry.server.surface import Surface
 
-    async with open_app(settings) as app, anyio.create_task_group() as tasks:
-        surface = Surface(app)
-        await tasks.start(serve_control, surface, settings.home)
-        if stdio:
-            from guildry.server.stdio import serve_stdio
-
+    async with AsyncExitStack() as stack:
+        wire = stack.enter_context(claimed()) if stdio else None
+        app = await stack.enter_async_context(open_app(settings))
+        async with anyio.create_task_group() as tasks:
+            surface = Surface(app)
+            await tasks.start(serve_control, surface, settings.home)
             _collect_from_here()
-            await serve_stdio(surface)
-        else:
-            await _serve_http(app)
-        tasks.cancel_scope.cancel()
+            if wire is not None:
+                await serve_stdio(surface, wire)
+            else:
+                await _serve_http(app)
+            tasks.cancel_scope.cancel()
     return Exit.OK
 
 
@@ -55,7 +58,6 @@ async def _serve_http(app: "App") -> None:
     from guildry.server.http import serve_http
     from guildry.server.surface import USER_SCOPES, Surface
 
-    _collect_from_here()
     settings = app.settings
     serve = partial(
         serve_http,
@@ -63,6 +65,8 @@ async def _serve_http(app: "App") -> None:
         host=settings.host,
         port=settings.port,
         drain_s=settings.drain_s,
+        setting=settings.http,
+        fast=settings.fast,
     )
     async with anyio.create_task_group() as tasks:
         url = await tasks.start(serve)

@@ -133,7 +133,7 @@ async def _call(
     raw = parse_arguments(given)
     async with open_door(settings) as door:
         schemas = {each["name"]: each["schema"] for each in await _all_tools(door.client)}
-        result = await door.call(tool, _typed(raw, schemas.get(tool, {})))
+        result = await door.call(tool, _typed(raw, schemas.get(tool, {})), _hear)
         answer, text = answer_of(result), text_of(result)
         if full and not result.is_error:
             answer = await door.whole(answer)
@@ -146,6 +146,14 @@ async def _call(
     else:
         write(text)
     return Exit.FAILED if result.is_error else Exit.OK
+
+
+async def _hear(progress: float, total: float | None, message: str | None) -> None:
+    """Tell, on the standard error, that the call waits for a person, and for which command."""
+    from guildry.tools.asked import WAITS
+
+    if message is not None and message.startswith(WAITS):
+        typer.echo(f"guildry: the call {message}", err=True)
 
 
 def parse_arguments(given: "Sequence[str]") -> dict[str, Any]:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, PaginatedRequestParams
 
+from guildry.errors import ToolProtocolError
 from guildry.server.methods.answers import complete, hidden
+from guildry.server.methods.tasks import TaskCalls
 from guildry.server.progress import reporting
 from guildry.server.wire import tool_to_wire
 from guildry.tools.registry import UnknownTool
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
 
+    from guildry.server.channels import Contact
     from guildry.server.surface import Surface
     from guildry.tools.base import Progress, Tool
 
@@ -32,6 +35,7 @@ def register(server: "Server[Any]", surface: "Surface") -> None:
 class _Tools:
     def __init__(self, surface: "Surface") -> None:
         self._surface = surface
+        self._tasks = TaskCalls(surface)
         self._pages: tuple[int, dict[str | None, dict[str, Any]]] = (-1, {})
 
     async def on_list(self, context: Any, params: PaginatedRequestParams) -> dict[str, Any]:
@@ -51,15 +55,35 @@ class _Tools:
     async def on_call(
         self, context: "ServerRequestContext[Any, Any]", params: CallToolRequestParams
     ) -> dict[str, Any]:
+        surface = self._surface
         arguments, version = params.arguments or {}, context.protocol_version
+        is_task = await self._tasks.wants(params.name, arguments, context)
 
-        async def call(progress: "Progress") -> dict[str, Any]:
-            return await self._surface.call(params.name, arguments, version, progress)
+        async def work(contact: "Contact") -> dict[str, Any]:
+            if is_task:
+                return await self._tasks.begin(params.name, arguments, context, contact.channel)
 
+            async def call(progress: "Progress") -> dict[str, Any]:
+                return await surface.call(
+                    params.name,
+                    arguments,
+                    version,
+                    progress,
+                    channel=contact.channel,
+                    log=contact.log,
+                )
+
+            return complete(await reporting(contact.progress, call))
+
+        principal = surface.caller.grant.holder
         try:
-            return complete(await reporting(context.session.report_progress, call))
+            return await surface.app.exchanges.serve(
+                context, params, principal=principal, work=work
+            )
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, str(error)) from error
+        except ToolProtocolError as error:
+            raise MCPError(error.code, error.message, error.data) from error
         except Exception as error:
             raise hidden(error, "tool_call_crashed", tool=params.name) from error
 

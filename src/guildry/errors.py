@@ -9,6 +9,7 @@ GuildryError
 │   ├── ToolRetry             change the call and try again
 │   │   └── ReferenceNotFound a reference that this caller cannot read, for whatever reason
 │   └── ToolFailed            final: the same call will fail again
+│       └── ToolProtocolError a JSON-RPC error of a plugged server, for clients that know its code
 ├── GrantError                a grant was asked for more than it holds
 ├── BudgetExceeded            a budget has no room left for the next step
 ├── StoreError                what is kept cannot be read or written
@@ -21,6 +22,8 @@ GuildryError
 │   └── ModelReplyError       the reply came but cannot be used
 └── RunError                  a run cannot do what was asked of it
     ├── RunNotFound           unknown run, or another caller's
+    ├── QuestionNotFound      unknown question, another principal's, or not open any more
+    ├── TaskNotFound          unknown task, another principal's, or expired
     └── PlanError             a plan that fails its checks; names each fault
 ```
 
@@ -38,6 +41,7 @@ __all__ = [
     "ModelUnavailable",
     "PlanError",
     "PlugError",
+    "QuestionNotFound",
     "ReferenceNotFound",
     "RunError",
     "RunNotFound",
@@ -45,8 +49,10 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreLocked",
+    "TaskNotFound",
     "ToolError",
     "ToolFailed",
+    "ToolProtocolError",
     "ToolRetry",
     "UsageError",
 ]
@@ -88,6 +94,23 @@ class ReferenceNotFound(ToolRetry):
 
 class ToolFailed(ToolError):
     """Report a tool that ran and failed; the same call will fail again."""
+
+
+class ToolProtocolError(ToolFailed):
+    """Carry the JSON-RPC error that a plugged server gave, for a client that can act on its code.
+
+    Args:
+        text: what a model reads.
+        code: of the error.
+        message: of the error, as it came.
+        data: of the error, as it came.
+    """
+
+    def __init__(self, text: str, code: int, message: str, data: object = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.message = message
+        self.data = data
 
 
 class GrantError(GuildryError):
@@ -152,6 +175,20 @@ class RunError(GuildryError):
 
 class RunNotFound(RunError):
     """Report a run that is unknown, or another caller's: both in the same way."""
+
+
+class QuestionNotFound(RunError):
+    """Report a question that is unknown, foreign, answered or expired: all in the same way."""
+
+
+class TaskNotFound(RunError):
+    """Report a task that is unknown, foreign or expired: all in the same way."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"there is no task {id[:80]!r} here: use the `taskId` that the call was answered with,"
+            " within its `ttlMs`"
+        )
 
 
 class PlanError(RunError):

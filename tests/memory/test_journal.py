@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 from guildry.errors import StoreFull
 from guildry.memory.events import (
     Aggregated,
+    Answered,
+    Asked,
     Completed,
     Delegated,
     Entry,
@@ -25,6 +27,7 @@ from guildry.memory.events import (
     event_of,
 )
 from guildry.memory.journal import Journal
+from guildry.memory.runs import RunRecord, RunStore
 from guildry.memory.store import Store
 
 EVENTS: tuple[Event, ...] = (
@@ -34,6 +37,8 @@ EVENTS: tuple[Event, ...] = (
     Delegated("r1", "r1/1", "count it", ("id1",)),
     Messaged("r1", "r1/1", "plan", {"nodes": [1, {"a": None}]}),
     Completed("r1/1", 1, "hi\ud800", (("c1", "count", "{}"),), 10, 5, 2, 0.5, "tool_calls"),
+    Asked("r1/1", "q1", "approval", "count", "May I?", can_be_answered=False),
+    Answered("r1/1", "q1", "decline", "deadline"),
     ToolCalled("r1/1", "count", {"x": "ref:a"}, "ok", 0.1, 5, "5", "id2", ("id1",), 7),
     Returned("r1/1", "done", "five", ("id2",), {"calls": 1}),
     Aggregated("r1", ("r1/1",), "five"),
@@ -246,3 +251,17 @@ async def test_old_entries_of_an_endless_journal_are_dropped_and_numbers_go_on()
             assert dropped == [0, 2, 1]
             assert [(e.seq, e.at) for e in await journal.read("local")] == [(4, 4.0), (5, 5.0)]
             assert len(await journal.read("r1")) == 4
+
+
+async def test_endless_journals_are_those_of_no_run() -> None:
+    with anyio.fail_after(30):
+        async with Store.open(None) as store:
+            journal = Journal(store)
+            assert await journal.endless() == []
+            for run in ("local", "r1", "https://login.example|ada"):
+                for _ in range(3):
+                    journal.append(run, Stopped(run, "finished"))
+            await journal.flush()
+            await RunStore(store).create(RunRecord("r1", "team", "one", "count", "local"))
+
+            assert await journal.endless() == ["https://login.example|ada", "local"]

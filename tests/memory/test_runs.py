@@ -123,3 +123,49 @@ def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
     assert not is_running("4194304999:1")
     assert not is_running("0:1")
     assert not is_running("nonsense")
+
+
+async def test_who_listens_hears_whose_runs_begin_and_end() -> None:
+    heard: list[str] = []
+    with anyio.fail_after(30):
+        async with Store.open(None) as store:
+            runs = RunStore(store)
+            stop = runs.listen(heard.append)
+            await runs.create(RunRecord("r1", "team", "t", "task", "ada"))
+            await runs.finish("r1", "done", None, {})
+            await runs.finish("unknown", "done", None, {})
+            stop()
+            await runs.create(RunRecord("r2", "team", "t", "task", "bob"))
+
+    assert heard == ["ada", "ada"]
+
+
+async def test_a_listing_goes_on_before_the_run_that_was_seen_last() -> None:
+    with anyio.fail_after(30):
+        async with Store.open(None) as store:
+            runs = RunStore(store)
+            for n in range(5):
+                await runs.create(RunRecord(f"r{n}", "team", "t", "task", "p"))
+            first = await runs.listing(limit=2)
+            await runs.create(RunRecord("r5", "team", "t", "task", "p"))
+            second = await runs.listing(limit=2, before=first[-1].id)
+            unknown = await runs.listing(before="unknown")
+
+    assert [each.id for each in first] == ["r4", "r3"]
+    assert [each.id for each in second] == ["r2", "r1"]
+    assert unknown == []
+
+
+async def test_the_progress_of_runs_is_their_status_and_the_length_of_their_journals() -> None:
+    with anyio.fail_after(30):
+        async with Store.open(None) as store:
+            runs, journal = RunStore(store), Journal(store)
+            await runs.create(RunRecord("r1", "team", "t", "task", "p"))
+            await runs.create(RunRecord("r2", "team", "t", "task", "p", "done"))
+            journal.append("r1", Stopped("r1/1", "done"))
+            journal.append("r1", Stopped("r1", "done"))
+
+            assert await runs.progress(["r1", "r2", "r3"]) == {
+                "r1": ("running", 2),
+                "r2": ("done", 0),
+            }

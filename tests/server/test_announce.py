@@ -75,6 +75,7 @@ async def plug_and_hear(client: Client, hears: Hears, source: Path) -> set[str]:
 
 
 @ERAS
+@pytest.mark.requirement("tools.list-changed-handshake")
 async def test_a_plug_added_while_connected_is_announced_in_memory(
     opened: Any, tmp_path: Path, era: str
 ) -> None:
@@ -85,6 +86,7 @@ async def test_a_plug_added_while_connected_is_announced_in_memory(
 
 
 @ERAS
+@pytest.mark.requirement("tools.list-changed")
 async def test_a_plug_added_while_connected_is_announced_over_stdio(
     tmp_path: Path, era: str
 ) -> None:
@@ -102,6 +104,7 @@ async def test_a_plug_added_while_connected_is_announced_over_stdio(
 
 
 @ERAS
+@pytest.mark.requirement("tools.list-changed")
 async def test_a_plug_added_while_connected_is_announced_over_http(
     opened: Any, tmp_path: Path, era: str
 ) -> None:
@@ -154,6 +157,7 @@ async def test_changes_that_come_together_are_told_once(
     assert told == ["tools"]
 
 
+@pytest.mark.requirement("resources.list-changed")
 async def test_a_stored_result_is_announced_as_a_new_resource(opened: Any, make_tool: Any) -> None:
     heard = anyio.Event()
 
@@ -171,6 +175,7 @@ async def test_a_stored_result_is_announced_as_a_new_resource(opened: Any, make_
                 await heard.wait()
 
 
+@pytest.mark.requirement("listen.left")
 async def test_clients_that_left_are_not_remembered(opened: Any) -> None:
     async with opened() as app:
         for _ in range(5):
@@ -178,7 +183,7 @@ async def test_clients_that_left_are_not_remembered(opened: Any) -> None:
                 await client.list_tools()
         gc.collect()
 
-        assert len(app.announcer._sessions) == 0
+        assert sum(len(view.sessions) for view in list(app.announcer._views)) == 0
 
 
 class Deaf:
@@ -217,7 +222,7 @@ async def test_a_client_that_reads_nothing_does_not_keep_the_others_waiting(open
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_lines, surface, deaf)
                 async with listening(surface.server, "legacy") as (_, hears):
-                    while not len(app.announcer._sessions) == 2:
+                    while not len(surface.view.sessions) == 2:
                         await anyio.lowlevel.checkpoint()
                     app.announcer.tools_changed()
                     await hears()

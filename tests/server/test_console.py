@@ -63,6 +63,29 @@ def test_an_agent_at_work_shows_its_task_and_then_its_tools() -> None:
     assert tree.rows(now=104.5)[1][2].endswith("4.0 s  read")
 
 
+def test_an_agent_that_asks_shows_its_question_and_how_to_answer_it() -> None:
+    tree = RunTree()
+    for each in RUN[:5]:
+        tree.fold(each)
+    asks = tree.fold(
+        entry("ask", "r1/1", 101.7, question="q1", message="Which\none?", can_be_answered=True)
+    )
+    asking = tree.rows(now=104.5)[1][2]
+    only_client = tree.fold(
+        entry("ask", "r1/1", 101.8, question="q2", message="Complete", can_be_answered=False)
+    )
+    answered = [
+        tree.fold(entry("answer", "r1/1", 102.0, question=id, action="decline", by="deadline"))
+        for id in ("q1", "q2", "unknown")
+    ]
+
+    assert asks == "reader asks (`guildry approve q1`): Which\none?"
+    assert asking.endswith("4.0 s  asks (`guildry approve q1`): Which one?")
+    assert only_client == "reader asks: Complete"
+    assert set(answered) == {"reader: the answer is decline by deadline"}
+    assert tree.rows(now=104.5)[1][2].endswith("4.0 s  read")
+
+
 def test_a_run_that_was_cut_off_shows_why() -> None:
     tree = RunTree()
     for each in (*RUN[:2], entry("stop", "r1", 109.0, reason="interrupted")):

@@ -130,7 +130,8 @@ async def test_a_folder_that_is_not_ours_is_refused(
 ) -> None:
     home = tmp_path / "home"
     (tmp_path / "elsewhere").mkdir()
+    home.mkdir()
+    socket_folder(home).symlink_to(tmp_path / "elsewhere")
     async with opened(echo) as app:
-        socket_folder(home).symlink_to(tmp_path / "elsewhere")
         with pytest.raises(UsageError, match="belongs to somebody else"):
             await serve_control(Surface(app), home)

@@ -92,6 +92,7 @@ def legacy_call(tool: str, arguments: Any, id: Any = 1) -> dict[str, Any]:
 
 
 @ERAS
+@pytest.mark.requirement("http.post")
 async def test_the_official_client_lists_calls_and_hears_progress(
     opened: Any, echo: Tool, make_tool: Any, era: Any
 ) -> None:
@@ -118,6 +119,7 @@ async def test_the_official_client_lists_calls_and_hears_progress(
 
 
 @ERAS
+@pytest.mark.requirement("stateless.side-by-side")
 async def test_many_clients_call_side_by_side(opened: Any, make_tool: Any, era: Any) -> None:
     """No call can end before all have begun."""
     began, all_began = [0], anyio.Event()
@@ -142,6 +144,7 @@ async def test_many_clients_call_side_by_side(opened: Any, make_tool: Any, era: 
     assert sorted(heard) == [str(n) for n in range(8)]
 
 
+@pytest.mark.requirement("stateless.no-earlier-request", "http.post")
 async def test_a_plain_call_gets_json_in_either_era(opened: Any, echo: Tool) -> None:
     async with opened(echo) as app, serving(app) as url, httpx2.AsyncClient() as http:
         post = Post(url, http)
@@ -173,6 +176,7 @@ async def test_a_plain_call_gets_json_in_either_era(opened: Any, echo: Tool) -> 
         ({"Origin": "http://evil.example"}, 403, None),
     ],
 )
+@pytest.mark.requirement("http.method-header")
 async def test_unusual_headers_are_judged_as_the_sdk_does(
     opened: Any, echo: Tool, changes: dict[str, str], status: int, code: int | None
 ) -> None:
@@ -185,6 +189,7 @@ async def test_unusual_headers_are_judged_as_the_sdk_does(
 
 
 @pytest.mark.parametrize("value", ["eu", "us", None])
+@pytest.mark.requirement("http.param-headers")
 async def test_an_argument_that_must_be_repeated_in_a_header_is_checked(
     opened: Any, make_tool: Any, echo: Tool, value: str | None
 ) -> None:
@@ -197,6 +202,7 @@ async def test_an_argument_that_must_be_repeated_in_a_header_is_checked(
     assert response.status_code == (200 if value == "eu" else 400)
 
 
+@pytest.mark.requirement("tools.unknown")
 async def test_an_unknown_tool_has_the_status_of_its_error(opened: Any, echo: Tool) -> None:
     async with opened(echo) as app, serving(app) as url, httpx2.AsyncClient() as http:
         post = Post(url, http)
@@ -209,6 +215,7 @@ async def test_an_unknown_tool_has_the_status_of_its_error(opened: Any, echo: To
     assert garbage.status_code == 400
 
 
+@pytest.mark.requirement("sessions.ended")
 async def test_a_session_that_its_client_ended_is_gone_with_its_calls(
     opened: Any, echo: Tool, hang: Any
 ) -> None:
@@ -227,6 +234,7 @@ async def test_a_session_that_its_client_ended_is_gone_with_its_calls(
     assert (after.status_code, unknown.status_code) == (404, 404)
 
 
+@pytest.mark.requirement("cancel.handshake")
 async def test_a_call_of_a_session_is_cancelled_by_a_notification(opened: Any, hang: Any) -> None:
     tool, began, cancelled = hang
     answers: list[httpx2.Response] = []
@@ -252,6 +260,7 @@ async def test_a_call_of_a_session_is_cancelled_by_a_notification(opened: Any, h
     }
 
 
+@pytest.mark.requirement("cancel.http")
 async def test_closing_the_connection_cancels_a_modern_call(opened: Any, hang: Any) -> None:
     tool, began, cancelled = hang
     async with opened(tool) as app, serving(app) as url, httpx2.AsyncClient() as http:
@@ -283,6 +292,7 @@ async def test_a_body_that_is_too_large_is_refused(opened: Any, echo: Tool) -> N
     assert response.status_code == 413
 
 
+@pytest.mark.requirement("http.loopback")
 async def test_only_this_machine_is_served(opened: Any, echo: Tool) -> None:
     async with opened(echo) as app:
         for host in ("0.0.0.0", "192.0.2.1", "example.com"):
@@ -376,6 +386,7 @@ async def _lines(stream: Any) -> AsyncGenerator[str]:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.requirement("handshake.shutdown")
 async def test_a_call_in_flight_is_drained_at_a_signal(tmp_path: Any, era: str) -> None:
     answers: list[httpx2.Response] = []
     async with running(tmp_path, 30) as (process, url, lines), httpx2.AsyncClient() as http:

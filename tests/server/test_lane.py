@@ -1,16 +1,19 @@
 """The lean lane: it says exactly what the SDK says, or nothing."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from mcp_types import JSONRPCRequest
 
+from guildry.errors import ToolProtocolError
 from guildry.server.lane import LANE_VERSIONS, Lane
 from guildry.server.lines import serve_lines
 from guildry.server.surface import USER_SCOPES, Surface
-from guildry.tools.base import Call, Link, Media, Outcome, Text, Tool
+from guildry.tools.base import Call, Effects, Link, Media, Outcome, Text, Tool
+from guildry.tools.questions import Question
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
@@ -104,7 +107,7 @@ async def test_the_lane_answers_word_for_word_as_the_sdk_does(
         wire = Conversation(*opening(version), unusual)
         with anyio.fail_after(5):
             await serve_lines(surface, wire)
-    theirs = wire.heard[-1]
+    (theirs,) = [each for each in wire.heard if each.get("id") == "call-2"]
 
     assert (ours.pop("id"), theirs.pop("id")) == ("call-1", "call-2")
     assert _same(ours) == _same(theirs)
@@ -171,6 +174,7 @@ async def test_unusual_parameters_are_left_to_the_sdk(
         assert Lane(Surface(app), version).take(with_params(version, **changes)) is None
 
 
+@pytest.mark.requirement("meta.required")
 async def test_a_modern_request_without_an_envelope_is_left_to_the_sdk(
     opened: Any, echo: Tool
 ) -> None:
@@ -205,6 +209,109 @@ async def test_a_tool_that_the_caller_may_not_call_is_unknown(opened: Any, echo:
     assert json.loads(answer.body)["error"]["code"] == -32602
 
 
+EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@pytest.mark.parametrize("version", sorted(LANE_VERSIONS))
+@pytest.mark.parametrize(
+    ("about", "capabilities", "is_taken"),
+    [
+        ({}, {"elicitation": {}}, True),
+        ({"asks": True}, {}, True),
+        ({"asks": True}, {"elicitation": {}}, False),
+        ({"asks": True}, {"sampling": {}}, False),
+        ({"asks": True}, {"roots": {}}, False),
+        ({"asks": True}, {"experimental": {}}, True),
+        ({"task": "optional"}, {}, True),
+        ({"task": "optional"}, {"elicitation": {}}, False),
+        ({"task": "optional"}, EXTENSION, False),
+        ({"task": "required"}, {}, False),
+        ({"effects": Effects(admits=True)}, {}, False),
+        ({"effects": Effects()}, {"elicitation": {}}, True),
+    ],
+)
+async def test_a_call_that_may_want_more_of_its_client_is_left_to_the_sdk(
+    opened: Any, echo: Tool, version: str, about: Any, capabilities: Any, is_taken: bool
+) -> None:
+    tool = replace(echo, **about)
+    meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
+    asked = with_params(version, _meta=meta) if version == MODERN else request(version)
+    inner = {"name": "echo", "arguments": {"text": "hello"}}
+    through = {
+        **asked,
+        "params": {**asked["params"], "name": "call_tool", "arguments": inner},
+    }
+    async with opened(tool) as app:
+        lane = Lane(Surface(app), version, None if version == MODERN else capabilities)
+
+        taken = [lane.take(each) is not None for each in (asked, asked, through)]
+
+    assert taken == [is_taken] * 3
+
+
+async def test_calls_of_a_client_that_hears_log_messages_are_left_to_the_sdk(
+    opened: Any, echo: Tool
+) -> None:
+    level: dict[str, Any] = {"method": "logging/setLevel", "params": {"level": "info"}}
+    loud = {**ENVELOPE, "io.modelcontextprotocol/logLevel": "info"}
+    async with opened(echo) as app:
+        legacy, modern = Lane(Surface(app), LEGACY), Lane(Surface(app), MODERN)
+        before = legacy.take(request(LEGACY))
+
+        assert legacy.take(request(LEGACY, **level)) is None
+        assert modern.take(request(MODERN, **level)) is None
+        assert before is not None
+        assert legacy.take(request(LEGACY)) is None
+        assert modern.take(with_params(MODERN, _meta=loud)) is None
+        assert modern.take(request(MODERN)) is not None
+
+
+async def test_capabilities_that_make_no_sense_are_none(opened: Any, echo: Tool) -> None:
+    async with opened(replace(echo, asks=True)) as app:
+        lane = Lane(Surface(app), LEGACY, {"elicitation": 5})
+
+        assert lane.take(request(LEGACY)) is not None
+
+
+async def test_an_error_of_the_protocol_goes_out_as_it_is(opened: Any, echo: Tool) -> None:
+    async def invoke(arguments: dict[str, Any], call: Call) -> Outcome:
+        raise ToolProtocolError("text", -32021, "Needs sampling", {"a": 1})
+
+    async with opened(replace(echo, invoke=invoke)) as app:
+        lane = Lane(Surface(app), LEGACY)
+        call = lane.take(request(LEGACY))
+        assert call is not None
+        answer = await lane.answer(call)
+
+    error = {"code": -32021, "message": "Needs sampling", "data": {"a": 1}}
+    assert json.loads(answer.body)["error"] == error
+    assert answer.code == -32021
+
+
+async def test_a_connection_of_lines_tells_the_lane_what_its_client_declared(
+    opened: Any, echo: Tool
+) -> None:
+    """The client is asked on its own connection, which the lane could not do."""
+
+    async def invoke(arguments: dict[str, Any], call: Call) -> Outcome:
+        answer = await call.ask(Question(key="where", kind="roots", message=""))
+        return Outcome((Text(answer.action),))
+
+    hello, ready = opening(LEGACY)
+    hello["params"]["capabilities"] = {"roots": {}}
+    reply: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}
+    wrong = {**reply, "result": {"roots": "none"}}
+    wire = Conversation(hello, ready, request(LEGACY), wrong, {**reply, "id": 2})
+    async with opened(replace(echo, invoke=invoke, asks=True)) as app:
+        with anyio.fail_after(10):
+            await serve_lines(Surface(app), wire)
+
+    _, asked, again, done = [each for each in wire.heard if "id" in each]
+    assert [each["method"] for each in (asked, again)] == ["roots/list", "roots/list"]
+    assert done["result"]["content"] == [{"type": "text", "text": "accept"}]
+
+
+@pytest.mark.requirement("errors.tell-no-secret")
 async def test_a_crash_inside_is_told_as_an_internal_error(opened: Any, make_tool: Any) -> None:
     async def invoke(arguments: dict[str, Any], call: Call) -> Outcome:
         return Outcome((Text("half a pair: \ud800"),))

@@ -91,6 +91,7 @@ async def open_era(pipe: Pipe, *, modern: bool) -> None:
 
 
 @ERAS
+@pytest.mark.requirement("stateless.side-by-side")
 async def test_calls_are_answered_one_by_one_and_side_by_side(
     opened: Any, echo: Tool, modern: bool
 ) -> None:
@@ -107,6 +108,7 @@ async def test_calls_are_answered_one_by_one_and_side_by_side(
     pipe.close()
 
 
+@pytest.mark.requirement("stdio.lines")
 async def test_garbage_is_answered_and_what_follows_is_served(opened: Any, echo: Tool) -> None:
     pipe = Pipe()
     async with opened(echo) as app, anyio.create_task_group() as tasks:
@@ -126,6 +128,7 @@ async def test_garbage_is_answered_and_what_follows_is_served(opened: Any, echo:
     pipe.close()
 
 
+@pytest.mark.requirement("stdio.lines")
 async def test_a_message_may_come_in_pieces_and_the_last_without_a_newline(
     opened: Any, echo: Tool
 ) -> None:
@@ -188,6 +191,7 @@ async def test_a_call_that_does_not_end_is_cancelled_when_its_client_is_gone(
 
 
 @ERAS
+@pytest.mark.requirement("notifications.no-answer", "cancel.stdio")
 async def test_a_cancelled_call_stops_and_is_not_answered(
     opened: Any, hang: Any, echo: Tool, modern: bool
 ) -> None:

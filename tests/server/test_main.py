@@ -123,7 +123,7 @@ async def test_a_server_that_is_told_to_end_ends_well(tmp_path: Path, by: signal
             text = b""
             while b"http_started" not in text:
                 text += await process.stderr.receive()
-            assert len(list((tmp_path / "home/servers").iterdir())) == 1
+            assert len(list((tmp_path / "home/servers").glob("*.sock"))) == 1
             process.send_signal(by)
             code = await process.wait()
 

@@ -10,6 +10,7 @@ from guildry.server.progress import Reporter, reporting
 Sent = tuple[float, float | None, str | None]
 
 
+@pytest.mark.requirement("progress.rises")
 async def test_what_does_not_rise_is_moved_up_by_a_hair() -> None:
     sent: list[Sent] = []
 

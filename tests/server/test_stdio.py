@@ -99,6 +99,7 @@ async def test_a_real_process_answers_in_a_hostile_directory(tmp_path: Path, era
 
 
 @ERAS
+@pytest.mark.requirement("stdio.pure")
 async def test_what_a_tool_prints_never_reaches_the_wire(tmp_path: Path, era: Any) -> None:
     with anyio.fail_after(60):
         async with Client(parameters(tmp_path), mode=era) as client:
@@ -168,6 +169,7 @@ async def appeared(path: Path) -> None:
         await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.requirement("stdio.end-of-input")
 async def test_the_process_ends_when_its_client_closes_standard_input(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         await server.say(HELLO)
@@ -194,6 +196,7 @@ async def test_requests_may_be_piped_in_before_the_end_of_input(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.requirement("handshake.shutdown")
 async def test_the_process_ends_at_a_signal_though_a_tool_hangs(
     tmp_path: Path, number: signal.Signals
 ) -> None:

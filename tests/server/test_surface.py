@@ -1,19 +1,18 @@
 """The MCP surface, through the official client, in both protocol eras."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from mcp import Client, MCPError
-from mcp.types import CompleteResult, TextContent, TextResourceContents
-from mcp_types import ResourceTemplateReference
+from mcp.types import TextContent
 
 from guildry.memory.references import INLINE_SHAPE
-from guildry.memory.runs import RunRecord
 from guildry.server.surface import USER_SCOPES, build_server
 from guildry.server.wire import STORED_TOKENS
-from guildry.tools.base import Call, Outcome, Text, Tool
+from guildry.tools.base import Call, Icon, Outcome, Text, Tool
 
 ERAS = pytest.mark.parametrize("era", ["auto", "legacy"])
 
@@ -37,6 +36,7 @@ async def test_a_tool_is_listed_and_called(opened: Any, echo: Tool, era: Any) ->
 
 
 @ERAS
+@pytest.mark.requirement("tools.order")
 async def test_the_list_is_the_same_every_time_and_plugging_appends(
     opened: Any, echo: Tool, make_tool: Any, era: Any
 ) -> None:
@@ -70,6 +70,7 @@ async def test_beyond_the_limit_only_pinned_tools_are_listed_and_all_can_be_call
 
 
 @ERAS
+@pytest.mark.requirement("caching.scope")
 async def test_a_long_list_comes_in_pages(
     opened: Any, echo: Tool, make_tool: Any, era: Any
 ) -> None:
@@ -93,6 +94,7 @@ async def test_a_long_list_comes_in_pages(
 
 
 @ERAS
+@pytest.mark.requirement("tools.unknown")
 async def test_an_unknown_tool_is_a_protocol_error_that_names_the_nearest(
     opened: Any, echo: Tool, era: Any
 ) -> None:
@@ -104,6 +106,7 @@ async def test_an_unknown_tool_is_a_protocol_error_that_names_the_nearest(
 
 
 @ERAS
+@pytest.mark.requirement("tools.wrong-arguments")
 async def test_a_wrong_argument_is_a_result_that_tells_what_to_change(
     opened: Any, echo: Tool, era: Any
 ) -> None:
@@ -164,6 +167,7 @@ async def test_what_call_tool_calls_answers_as_if_it_had_been_called_itself(
 
 
 @ERAS
+@pytest.mark.requirement("tools.structured")
 async def test_a_tool_with_an_output_schema_answers_with_a_value_that_clients_can_check(
     opened: Any, make_tool: Any, era: Any
 ) -> None:
@@ -187,6 +191,35 @@ async def test_a_tool_with_an_output_schema_answers_with_a_value_that_clients_ca
 
 
 @ERAS
+async def test_a_structured_answer_goes_twice_once_or_as_text_where_none_was_promised(
+    opened: Any, make_tool: Any, era: Any
+) -> None:
+    async def invoke(arguments: dict[str, Any], call: Call) -> Outcome:
+        return Outcome(structured={"n": 1}, has_structured=True)
+
+    promised = make_tool("promised", invoke, {}, {"type": "object"})
+    through: dict[str, Any] = {"name": "promised", "arguments": {}}
+    told: list[tuple[str, Any]] = []
+    for setting in ("both", "once"):
+        async with (
+            opened(promised, make_tool("free", invoke), structured_content=setting) as app,
+            Client(build_server(app), mode=era) as client,
+        ):
+            results = [
+                await client.call_tool("promised", {}),
+                await client.call_tool("free", {}),
+                await client.call_tool("call_tool", through),
+            ]
+            told += [(text_of(each), each.structured_content) for each in results]
+
+    line = "The answer is in `structuredContent`: `n`."
+    text = '{"n":1}'
+    assert told[:3] == [(text, {"n": 1}), (text, None), (text, None)]
+    assert told[3:] == [(line, {"n": 1}), (text, None), (text, None)]
+
+
+@ERAS
+@pytest.mark.requirement("errors.tell-no-secret")
 async def test_what_a_crashed_tool_raised_is_not_told(
     opened: Any, make_tool: Any, era: Any
 ) -> None:
@@ -203,6 +236,7 @@ async def test_what_a_crashed_tool_raised_is_not_told(
 
 
 @ERAS
+@pytest.mark.requirement("progress.passed-on")
 async def test_progress_of_a_tool_reaches_the_client(opened: Any, make_tool: Any, era: Any) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
     all_heard = anyio.Event()
@@ -245,141 +279,7 @@ async def test_a_call_that_its_client_gives_up_is_cancelled(
 
 
 @ERAS
-async def test_references_are_resources_of_those_who_may_read_them(opened: Any, era: Any) -> None:
-    async with opened() as app:
-        mine = await app.objects.put(
-            b'{"a": [1, 2]}',
-            media_type="application/json",
-            name="mine",
-            namespace="local",
-            owner="local",
-        )
-        theirs = await app.objects.put(
-            b"secret", media_type="text/plain", name="theirs", namespace="eve", owner="eve"
-        )
-        async with Client(build_server(app), mode=era) as client:
-            listed = (await client.list_resources()).resources
-            whole = await client.read_resource(mine.uri)
-            part = await client.read_resource(f"{mine.uri}#/a/1")
-            errors: list[MCPError] = []
-            for uri in (theirs.uri, "ref://" + "x" * 22, "ref://", "file:///etc/passwd"):
-                with pytest.raises(MCPError) as refused:
-                    await client.read_resource(uri)
-                errors.append(refused.value)
-
-    assert [(str(each.uri), each.name, each.size) for each in listed] == [(mine.uri, "mine", 13)]
-    assert isinstance(whole.contents[0], TextResourceContents)
-    assert whole.contents[0].text == '{"a": [1, 2]}'
-    assert isinstance(part.contents[0], TextResourceContents)
-    assert part.contents[0].text == "2"
-    assert {error.error.code for error in errors} == {-32602}
-    foreign, forged = (
-        str(error).replace(each, "ID")
-        for error, each in zip(errors[:2], (theirs.id, "x" * 22), strict=True)
-    )
-    assert foreign == forged
-    assert errors[0].error.data == {"uri": theirs.uri}
-
-
-@ERAS
-async def test_bytes_come_as_a_blob_and_what_is_too_large_is_refused_with_the_cure(
-    opened: Any, era: Any
-) -> None:
-    async with opened() as app:
-        about = {"namespace": "local", "owner": "local"}
-        image = await app.objects.put(b"\x89PNG", media_type="image/png", name="i", **about)
-        long = await app.objects.put(
-            b"line\n" * 4_000_000, media_type="text/plain", name="log", **about
-        )
-        async with Client(build_server(app), mode=era) as client:
-            blob = await client.read_resource(image.uri)
-            with pytest.raises(MCPError, match=r"\?lines="):
-                await client.read_resource(long.uri)
-            lines = await client.read_resource(f"{long.uri}?lines=2-3")
-
-    assert blob.contents[0].model_dump(exclude_none=True)["blob"] == "iVBORw=="
-    assert lines.contents[0].model_dump()["text"].split() == ["line", "line"]
-
-
-@ERAS
-async def test_runs_are_resources_of_their_principal(opened: Any, era: Any) -> None:
-    async with opened() as app:
-        for id, principal in (("r1", "local"), ("r2", "eve")):
-            await app.runs.create(
-                RunRecord(id=id, kind="team", team="survey", task="look", principal=principal)
-            )
-        await app.runs.finish("r1", "done", {"report": "seen"}, {"agents": 1})
-        server = build_server(app, scopes=USER_SCOPES)
-        async with Client(server, mode=era) as client:
-            first = await client.list_resources()
-            rest = await client.list_resources(cursor=first.next_cursor)
-            read = await client.read_resource("run://r1")
-            journal = await client.read_resource("run://r1/journal")
-            for uri in ("run://r2", "run://r3", "run://r1/secrets"):
-                with pytest.raises(MCPError):
-                    await client.read_resource(uri)
-            with pytest.raises(MCPError) as refused:
-                await client.list_resources(cursor="nonsense")
-        async with Client(build_server(app), mode=era) as admin:
-            every = await admin.list_resources(cursor="runs")
-
-    assert first.resources == []
-    assert [str(each.uri) for each in rest.resources] == ["run://r1"]
-    told = json.loads(read.contents[0].model_dump()["text"])
-    assert (told["status"], told["report"], told["usage"]) == (
-        "done",
-        {"report": "seen"},
-        {"agents": 1},
-    )
-    assert journal.contents[0].model_dump()["text"] == ""
-    assert refused.value.error.code == -32602
-    assert [str(each.uri) for each in every.resources] == ["run://r2", "run://r1"]
-
-
-@ERAS
-async def test_many_references_come_in_pages(opened: Any, era: Any) -> None:
-    seen: list[str] = []
-    async with opened() as app:
-        made = [
-            await app.objects.put(
-                str(n).encode(), media_type="text/plain", name="n", namespace="local", owner="local"
-            )
-            for n in range(230)
-        ]
-        async with Client(build_server(app), mode=era) as client:
-            cursor: str | None = None
-            while not seen or cursor is not None:
-                page = await client.list_resources(cursor=cursor)
-                seen += [str(each.uri) for each in page.resources]
-                cursor = page.next_cursor
-
-    assert sorted(seen) == sorted(each.uri for each in made)
-
-
-@ERAS
-async def test_templates_are_told_and_their_ids_completed(opened: Any, era: Any) -> None:
-    async with opened() as app:
-        kept = await app.objects.put(
-            b"x", media_type="text/plain", name="n", namespace="local", owner="local"
-        )
-        async with Client(build_server(app), mode=era) as client:
-            templates = (await client.list_resource_templates()).resource_templates
-            template = ResourceTemplateReference(type="ref/resource", uri="ref://{id}")
-            found: CompleteResult = await client.complete(
-                template, {"name": "id", "value": kept.id[:5]}
-            )
-            nothing = await client.complete(template, {"name": "other", "value": ""})
-
-    assert [each.uri_template for each in templates] == [
-        "ref://{id}",
-        "run://{id}",
-        "run://{id}/journal",
-    ]
-    assert found.completion.values == [kept.id]
-    assert nothing.completion.values == []
-
-
-@ERAS
+@pytest.mark.requirement("auth.scopes", "tools.list-per-principal")
 async def test_what_only_an_administrator_may_do_is_neither_shown_nor_done_for_others(
     opened: Any, era: Any
 ) -> None:
@@ -394,6 +294,40 @@ async def test_what_only_an_administrator_may_do_is_neither_shown_nor_done_for_o
         async with Client(build_server(app), mode=era) as admin:
             more = {tool.name for tool in (await admin.list_tools()).tools} - shown
 
-    assert more == {"plug", "unplug", "list_plugs"}
+    assert more == {"plug", "unplug", "list_plugs", "list_questions", "answer_question"}
     assert refused.value.error.code == -32602
     assert around.is_error
+
+
+@ERAS
+@pytest.mark.requirement("tools.hints")
+async def test_the_title_hints_and_icons_of_a_tool_are_passed_on(
+    opened: Any, echo: Tool, era: Any
+) -> None:
+    icons = (Icon("https://example.com/i.png", "image/png", ("16x16", "32x32"), "light"),)
+    annotations = {"title": "Say it", "readOnlyHint": True, "_meta": {"example.com/x": 1}}
+    tool = replace(echo, title="Echo", icons=icons, annotations=annotations)
+    async with opened(tool) as app, Client(build_server(app), mode=era) as client:
+        shown = (await client.list_tools()).tools[-1]
+
+    dumped = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
+    assert (dumped["name"], dumped["title"], dumped["_meta"]) == (
+        "echo",
+        "Echo",
+        {"example.com/x": 1},
+    )
+    assert dumped["annotations"] == {
+        "title": "Say it",
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    assert dumped["icons"] == [
+        {
+            "src": "https://example.com/i.png",
+            "mimeType": "image/png",
+            "sizes": ["16x16", "32x32"],
+            "theme": "light",
+        }
+    ]

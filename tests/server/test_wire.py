@@ -65,6 +65,7 @@ def test_an_answer_of_which_a_part_is_stored_keeps_the_part_that_is_inline() -> 
     assert wire["structuredContent"]["uri"] == kept.uri
 
 
+@pytest.mark.requirement("tools.content")
 def test_every_kind_of_block_has_its_form() -> None:
     blocks = (
         Text("hello"),
@@ -129,6 +130,7 @@ def test_a_result_is_told_once(result: Result, wire: dict[str, Any]) -> None:
     assert result_to_wire(result, LATEST) == wire
 
 
+@pytest.mark.requirement("tools.structured")
 def test_the_schema_that_is_told_takes_the_tools_own_answer_and_a_stored_one() -> None:
     schema = {
         "type": "object",
@@ -186,3 +188,38 @@ def test_a_tool_is_shown_with_its_effects_as_hints_and_nothing_empty() -> None:
         },
         "_meta": {"vendor/key": 1},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a":1,"b":[2]}', "The answer is in `structuredContent`: `a`, `b`."),
+        (
+            'Found it.\n{"a":1,"b":[2]}',
+            "Found it.\nThe answer is in `structuredContent`: `a`, `b`.",
+        ),
+        ("Something else", "Something else"),
+    ],
+)
+def test_a_structured_answer_goes_once_where_that_is_wanted(text: str, told: str) -> None:
+    value = {"a": 1, "b": [2]}
+    picture = Media(b"x", "image/png")
+    result = Result(text, (Text(text), picture), structured=value, has_structured=True)
+
+    both, once, alone = (result_to_wire(result, LATEST, form) for form in ("both", "once", "text"))
+
+    assert both["content"][0]["text"] == alone["content"][0]["text"] == text
+    assert both["structuredContent"] == once["structuredContent"] == value
+    assert once["content"] == [{"type": "text", "text": told}, both["content"][1]]
+    assert "structuredContent" not in alone
+
+
+def test_a_structured_answer_with_very_many_members_is_told_in_one_line() -> None:
+    value = {f"member_{n}": n for n in range(500)}
+    text = json.dumps(value, separators=(",", ":"))
+    result = Result(text, (Text(text),), structured=value, has_structured=True)
+
+    once = result_to_wire(result, LATEST, "once")
+
+    assert len(once["content"][0]["text"]) < 250
+    assert once["structuredContent"] == value

@@ -143,7 +143,7 @@ def test_what_a_file_does_not_say_is_usual() -> None:
             SURVEY.replace('instructions = "Read', 'instrucions = "Read'),
             "unknown key `workers.0.instrucions`: did you mean `instructions`?",
         ),
-        (f"{SOLO}zzz = 1", "unknown key `zzz`: known are description, instructions, limits"),
+        (f"{SOLO}zzz = 1", "unknown key `zzz`: known are asks, description, instructions, limits"),
         (SOLO.replace('name = "clerk"\n', ""), "`name` is missing"),
         (SOLO.replace('pattern = "solo"\n', ""), "`pattern` is missing"),
         (

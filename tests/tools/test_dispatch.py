@@ -12,9 +12,9 @@ from guildry.errors import BudgetExceeded, ToolFailed
 from guildry.memory.journal import Journal
 from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
+from guildry.memory.questions import QuestionStore
 from guildry.memory.references import INLINE_SHAPE
 from guildry.memory.store import Store
-from guildry.tools.approval import OnlyInPerson
 from guildry.tools.base import (
     READS,
     REFERENCE_FORMAT,
@@ -28,9 +28,11 @@ from guildry.tools.base import (
     Text,
     Tool,
 )
+from guildry.tools.board import QuestionBoard
 from guildry.tools.caller import Caller
-from guildry.tools.dispatch import Dispatch
+from guildry.tools.dispatch import Dispatch, Intent
 from guildry.tools.grants import Grant
+from guildry.tools.questions import Answer, Question
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import BYTES_PER_TOKEN, size_of
 
@@ -80,6 +82,16 @@ async def gate(folder: Path, **options: Any) -> AsyncGenerator[Gate]:
         dispatch = Dispatch(catalog, objects, journal, ledger, **options)
         with anyio.fail_after(20):
             yield Gate(catalog, objects, journal, ledger, dispatch)
+
+
+@asynccontextmanager
+async def asking_gate(
+    folder: Path, wait_s: float = 3_600.0, **options: Any
+) -> AsyncGenerator[tuple[Gate, QuestionBoard]]:
+    async with Store.open(folder / "questions.db") as store:
+        board = QuestionBoard(QuestionStore(store), wait_s=wait_s)
+        async with gate(folder, board=board, **options) as g:
+            yield g, board
 
 
 ME = Caller(Grant.root("local"), "local")
@@ -189,6 +201,7 @@ async def test_what_was_passed_to_a_child_can_be_read_by_it(tmp_path: Path) -> N
         assert (await g.dispatch.call(other, "count", {"rows": made.uri})).text == "2000"
 
 
+@pytest.mark.requirement("tools.access")
 async def test_what_was_not_granted_is_unknown_and_what_is_plugged_later_is_not_shown(
     tmp_path: Path,
 ) -> None:
@@ -207,6 +220,7 @@ async def test_what_was_not_granted_is_unknown_and_what_is_plugged_later_is_not_
             await g.dispatch.call(child("rule"), "rule", {})
 
 
+@pytest.mark.requirement("tools.checked")
 async def test_a_wrong_argument_is_told_before_the_tool_runs(tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -363,16 +377,97 @@ async def test_a_durable_call_that_writes_is_in_the_ledger_before_it_runs(tmp_pa
         assert await g.ledger.unsettled("r1") == []
 
 
-async def test_an_agent_may_not_do_what_only_a_person_may(tmp_path: Path) -> None:
-    async with gate(tmp_path, guards=[OnlyInPerson(["pay*"])]) as g:
-        g.plug("pay_bill", echo, effects=Effects())
+async def test_a_guard_sees_what_the_caller_wrote_and_what_the_tool_gets(tmp_path: Path) -> None:
+    seen: list[Intent] = []
 
-        by_agent = await g.dispatch.call(child("pay_bill"), "pay_bill", {})
-        in_person = await g.dispatch.call(ME, "pay_bill", {})
+    async def guard(intent: Intent) -> None:
+        seen.append(intent)
+        raise ToolFailed("not today")
 
-        assert "needs a person's approval" in by_agent.text
-        assert "local → r1/1" in by_agent.text
-        assert not in_person.is_error
+    async with gate(tmp_path, guards=[guard]) as g:
+        g.plug("count", count, {"rows": {"type": "array"}})
+        kept = await g.objects.put(
+            b"[1, 2]", media_type="application/json", name="list", namespace="local", owner="local"
+        )
+        meter = OneCall()
+        caller = replace(ME, meter=meter)
+
+        refused = await g.dispatch.call(caller, "count", {"rows": "ref:list"})
+
+        (intent,) = seen
+        assert refused.text == "not today"
+        assert dict(intent.arguments) == {"rows": "ref:list"}
+        assert dict(intent.given) == {"rows": [1, 2]}
+        assert (intent.references, intent.tool.name, intent.caller) == ((kept,), "count", caller)
+        assert meter.left == 1
+        assert [each.data["status"] for each in await g.journal.read("local")] == ["refused"]
+
+
+async def test_a_tool_asks_and_its_time_stands_still_while_it_waits(tmp_path: Path) -> None:
+    """The limit is shorter than what the first answer takes; the second question waits inside."""
+    question = Question(key="k", kind="approval", message="Go on?")
+
+    async def careful(_: dict[str, Any], call: Call) -> Outcome:
+        said = list[Answer]()
+
+        async def ask() -> None:
+            said.append(await call.ask(question))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            tasks.start_soon(ask)
+        return Outcome((Text(" ".join(each.by for each in said)),))
+
+    async with asking_gate(tmp_path, wait_s=0.2, call_timeout_s=0.05) as (g, board):
+        g.plug("careful", careful)
+        told: list[tuple[str, str]] = []
+        board.listen(lambda asked, _: told.append((asked.question.tool, asked.question.plug)))
+
+        result = await g.dispatch.call(ME, "careful", {})
+
+        assert result.text == "deadline deadline"
+        assert set(told) == {("careful", "careful")}
+
+
+async def test_a_tool_that_hangs_after_its_question_is_stopped_in_its_own_time(
+    tmp_path: Path,
+) -> None:
+    async def hang(_: dict[str, Any], call: Call) -> Outcome:
+        await call.ask(Question(key="k", kind="approval", message="Go on?"))
+        await anyio.sleep_forever()
+        return Outcome()
+
+    async with asking_gate(tmp_path, wait_s=0.05, call_timeout_s=0.02) as (g, _):
+        g.plug("hang", hang)
+
+        result = await g.dispatch.call(ME, "hang", {})
+
+        assert "gave no answer within 0.02 s" in result.text
+
+
+async def test_the_grants_deadline_goes_on_while_a_tool_asks(tmp_path: Path) -> None:
+    async def careful(_: dict[str, Any], call: Call) -> Outcome:
+        answer = await call.ask(Question(key="k", kind="approval", message="Go on?"))
+        return Outcome((Text(answer.by),))
+
+    async with asking_gate(tmp_path) as (g, board):
+        g.plug("careful", careful)
+        caller = child("careful", deadline=anyio.current_time() + 0.1)
+
+        result = await g.dispatch.call(caller, "careful", {})
+
+        assert result.text == "deadline" or "gave no answer" in result.text
+        assert await board.open() == []
+
+
+async def test_where_there_is_no_board_nobody_can_be_asked(tmp_path: Path) -> None:
+    async def look(_: dict[str, Any], call: Call) -> Outcome:
+        return Outcome((Text(str(call.ask)),))
+
+    async with gate(tmp_path) as g:
+        g.plug("look", look)
+
+        assert (await g.dispatch.call(ME, "look", {})).text == "None"
 
 
 async def test_data_and_text_that_say_the_same_reach_a_model_once(tmp_path: Path) -> None:
@@ -523,3 +618,38 @@ async def test_sizes_are_in_bytes_whatever_the_letters(tmp_path: Path) -> None:
         g.plug("echo", echo, {"text": {"type": "string"}})
 
         assert (await g.dispatch.call(ME, "echo", {"text": "é"})).size == len(repr("é").encode())
+
+
+async def test_half_a_character_in_an_answer_is_replaced_and_the_rest_is_kept(
+    tmp_path: Path,
+) -> None:
+    async def give(arguments: dict[str, Any], _: Call) -> Outcome:
+        return Outcome((Text(arguments["text"]),))
+
+    async def give_structured(arguments: dict[str, Any], _: Call) -> Outcome:
+        value = {"rows": [arguments["text"]]}
+        return Outcome(structured=value, has_structured=True)
+
+    async with gate(tmp_path) as g:
+        g.plug("give", give, {"text": {"type": "string"}})
+        g.plug("give_structured", give_structured, {"text": {"type": "string"}})
+        plain = await g.dispatch.call(ME, "give", {"text": "a\ud83d b \ud83d\ude00"})
+        structured = await g.dispatch.call(ME, "give_structured", {"text": "a\ud83d"})
+
+    assert (plain.text, plain.is_error) == ("a\ufffd b \U0001f600", False)
+    assert structured.structured == {"rows": ["a\ufffd"]}
+
+
+async def test_arguments_nested_very_deep_are_answered_and_journaled_in_part(
+    tmp_path: Path,
+) -> None:
+    deep: Any = "bottom"
+    for _ in range(300):
+        deep = {"a": [deep]}
+    async with gate(tmp_path) as g:
+        g.plug("echo", echo, {"text": {"type": "string"}, "deep": {}})
+        result = await g.dispatch.call(ME, "echo", {"text": "short", "deep": deep})
+        (entry,) = await g.journal.read("local")
+
+    assert not result.is_error
+    assert "… (nested deeper)" in json.dumps(entry.data, ensure_ascii=False)

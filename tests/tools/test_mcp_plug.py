@@ -178,6 +178,7 @@ async def test_every_kind_of_content_comes_through_as_it_is() -> None:
     assert outcome == Outcome(blocks, structured={"n": 1}, has_structured=True)
 
 
+@pytest.mark.requirement("tools.hints")
 async def test_annotations_become_effects_and_are_passed_on() -> None:
     catalog = Catalog()
     with anyio.fail_after(30):
@@ -221,6 +222,7 @@ async def test_an_answer_that_is_none_tells_the_caller_why(
     assert said(after) == "still here"
 
 
+@pytest.mark.requirement("tools.failed")
 async def test_an_error_result_is_an_outcome_and_no_exception() -> None:
     catalog = Catalog()
     with anyio.fail_after(30):
@@ -470,6 +472,7 @@ async def test_a_server_that_keeps_crashing_waits_for_a_call_and_is_then_started
     assert state == "ready"
 
 
+@pytest.mark.requirement("timeouts.calls")
 async def test_a_call_that_gets_no_answer_ends_at_its_limit_and_a_hung_server_is_replaced() -> None:
     limits = PlugLimits(start_s=1, call_s=0.3, close_s=0.2, backoff_s=0.01)
     catalog = Catalog()
@@ -630,6 +633,7 @@ async def test_a_session_that_a_server_forgot_is_opened_anew_and_the_call_goes_t
     assert (first, second) == ("session-0", "session-2")
 
 
+@pytest.mark.requirement("http.param-annotations")
 async def test_a_tool_whose_header_annotations_are_wrong_is_quarantined() -> None:
     with anyio.fail_after(30):
         async with PlugBoard(Catalog(), limits=QUICK) as board:

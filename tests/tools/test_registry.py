@@ -42,6 +42,7 @@ def test_a_replaced_plug_keeps_the_places_and_names_of_its_tools() -> None:
     assert (change.added, change.removed, change.changed) == (("d",), ("a",), ("b",))
 
 
+@pytest.mark.requirement("tools.names-apart")
 def test_a_name_that_another_plug_holds_gets_the_plug_before_it() -> None:
     catalog = Catalog()
     catalog.replace("one", [tool("echo")])
@@ -99,10 +100,12 @@ def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
     ("given", "name"),
     [("a.b/c", "a_b_c"), ("é", "tool"), ("x" * 80, "x" * 64), ("_a_", "a")],
 )
+@pytest.mark.requirement("tools.names")
 def test_names_are_made_fit_for_every_client(given: str, name: str) -> None:
     assert tool_name(given) == name
 
 
+@pytest.mark.requirement("tools.names")
 def test_names_stay_apart_however_many_plugs_want_one() -> None:
     catalog = Catalog()
     catalog.replace("one", [tool("echo"), tool("two_echo")])

@@ -73,6 +73,7 @@ VALUES = (
     st.frozensets(st.sampled_from("abc")),
     st.dictionaries(st.sampled_from("abcd"), VALUES),
 )
+@pytest.mark.requirement("schema.dialect")
 def test_the_short_way_agrees_with_jsonschema(
     kinds: dict[str, str], required: frozenset[str], arguments: dict[str, Any]
 ) -> None:
@@ -103,10 +104,12 @@ def test_the_short_way_agrees_with_jsonschema(
         ({"type": "object", "required": "a"}, "not valid at 'required'"),
     ],
 )
+@pytest.mark.requirement("schema.unfit")
 def test_an_unfit_schema_is_told_why(schema: Any, fault: str) -> None:
     assert fault in (schema_fault(schema) or "")
 
 
+@pytest.mark.requirement("schema.bounds")
 def test_a_schema_of_endless_depth_is_unfit() -> None:
     deep: dict[str, Any] = {}
     for _ in range(100):

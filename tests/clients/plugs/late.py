@@ -1,0 +1,9 @@
+"""A tool that comes while clients are connected."""
+
+from guildry.tools.functions import reads
+
+
+@reads
+def latecomer() -> str:
+    """Answer late."""
+    return "here I am"

@@ -1,0 +1,78 @@
+"""The official conformance suite finds nothing wrong, in both eras."""
+
+from pathlib import Path
+
+import conformance
+import pytest
+
+
+@pytest.mark.requirement(
+    "responses.same-id",
+    "responses.result-type",
+    "responses.schema",
+    "schema.dialect",
+    "meta.required",
+    "meta.undeclared-capability",
+    "version.unsupported",
+    "version.discover",
+    "extensions.declared",
+    "discover.capabilities",
+    "mrtr.supported",
+    "mrtr.state-integrity",
+    "mrtr.declared-only",
+    "mrtr.invalid-answers",
+    "mrtr.extra-answers",
+    "mrtr.missing-answers",
+    "progress.passed-on",
+    "listen.acknowledged",
+    "listen.filter",
+    "listen.tagged",
+    "http.origin",
+    "http.no-requests",
+    "http.version-mismatch",
+    "http.version-unsupported",
+    "http.unknown-method",
+    "http.method-header",
+    "http.header-encoding",
+    "http.param-headers",
+    "tools.order",
+    "tools.list-changed",
+    "tools.names",
+    "tools.content",
+    "tools.failed",
+    "resources.listed",
+    "resources.templates",
+    "resources.binary",
+    "resources.unknown",
+    "prompts.listed",
+    "prompts.list-changed",
+    "prompts.content",
+    "caching.ttl",
+    "caching.scope",
+    "completion.values",
+    "logging.per-request",
+    "handshake.initialize",
+    "sessions.ended",
+    "sessions.streams",
+    "ping.answered",
+    "logging.set-level",
+    "resources.subscribe",
+    "elicitation.handshake",
+    "sampling.handshake",
+    "tasks.declared",
+    "tasks.durable",
+    "tasks.asked-before",
+    "tasks.status",
+    "tasks.questions",
+    "tasks.cancelled",
+    "tasks.headers",
+    "tasks.unknown",
+    "tasks.methods-gone",
+    "skills.listed",
+    "skills.directories",
+    "skills.unknown",
+)
+async def test_every_scenario_of_the_official_suite_passes(tmp_path: Path) -> None:
+    report = await conformance.run(conformance.LEGS, tmp_path)
+
+    assert conformance.faults(report) == [], conformance.table(report)

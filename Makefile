@@ -5,15 +5,16 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check pytest wheel conformance docs bench clean
+.PHONY: help setup demo test check pytest wheel conformance fuzz docs bench clean
 
 help:
 	@echo 'make demo         set up, then the main job on this folder, without a model'
 	@echo 'make test         set up, then every test and check'
 	@echo 'make check        linter, formatter and both type checkers alone'
 	@echo 'make conformance  the official conformance suite alone, as a table'
+	@echo 'make fuzz         100,000 broken messages to a real server, about 3 minutes'
 	@echo 'make docs         write the tables of the README anew'
-	@echo 'make bench        measure beside the peers, about 15 minutes'
+	@echo 'make bench        measure beside the peers, about 25 minutes'
 	@echo 'make clean        remove what was set up'
 
 setup: $(READY)
@@ -41,6 +42,9 @@ wheel: $(READY)
 
 conformance: $(READY)
 	@$(BIN)/python tests/live/conformance.py
+
+fuzz: $(READY)
+	@$(BIN)/python tests/fuzz/fuzzer.py
 
 docs: $(READY)
 	@$(BIN)/python -m guildry.server.commands.reference README.md docs/architecture.md

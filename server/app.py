@@ -20,14 +20,14 @@ from guildry.memory.sources import SourceStore
 from guildry.memory.store import Store
 from guildry.memory.tasks import TaskStore
 from guildry.server.announce import Announcer
+from guildry.server.asking.exchange import Exchanges
 from guildry.server.builtin import Builtin
 from guildry.server.by_hand import ByHand
-from guildry.server.exchange import Exchanges
-from guildry.server.following import Following
+from guildry.server.offers.following import Following
 from guildry.server.parts import BUILTIN, App
 from guildry.server.peers import Peers
 from guildry.server.run_tools import RunTools
-from guildry.server.tasks import Tasks
+from guildry.server.tasks.tasks import Tasks
 from guildry.teams.orchestrator import Orchestrator, RunDefaults
 from guildry.tools.approval import Approval
 from guildry.tools.asked import waiting_word
@@ -191,7 +191,7 @@ def _board(settings: "Settings", catalog: Catalog, orchestrator: Orchestrator) -
 
 def _state_key(settings: "Settings") -> "Callable[[], bytes]":
     """Return what gets the key of sealed state: the configured one, or that of the home."""
-    from guildry.server.seal import kept_key
+    from guildry.server.asking.seal import kept_key
 
     configured = settings.state_key()
     return (lambda: kept_key(settings.home)) if configured is None else (lambda: configured)

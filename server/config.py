@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guildry.errors import ConfigError
-from guildry.server.http_settings import HttpSetting
+from guildry.server.http.settings import HttpSetting
 
 __all__ = [
     "FILE_NAME",
@@ -223,7 +223,7 @@ class Settings(BaseModel):
         """
         if self.state_key_env is None:
             return None
-        from guildry.server.seal import decoded_key
+        from guildry.server.asking.seal import decoded_key
 
         return decoded_key(os.environ.get(self.state_key_env, ""), self.state_key_env)
 

@@ -27,8 +27,8 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from guildry.errors import ToolProtocolError
+from guildry.server.asking.inputs import client_takes
 from guildry.server.builtin import CALL_TOOL
-from guildry.server.inputs import client_takes
 from guildry.tools.registry import UnknownTool
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from guildry.errors import ConfigError
-from guildry.server import http_settings
+from guildry.server.http import settings as http_settings
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
     from guildry.server.announce import Announcer
+    from guildry.server.asking.exchange import Exchanges
     from guildry.server.by_hand import ByHand
     from guildry.server.config import Settings
-    from guildry.server.exchange import Exchanges
-    from guildry.server.following import Following
+    from guildry.server.offers.following import Following
     from guildry.server.peers import Peers
-    from guildry.server.tasks import Tasks
+    from guildry.server.tasks.tasks import Tasks
     from guildry.teams.model import Model
     from guildry.teams.orchestrator import Orchestrator
     from guildry.teams.run import Team

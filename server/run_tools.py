@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from guildry.errors import QuestionNotFound, RunNotFound, ToolRetry
 from guildry.server.builtin import parameters, structured
+from guildry.server.offers.resources import may_see
 from guildry.server.parts import BUILTIN, App
-from guildry.server.resources import may_see
 from guildry.tools.base import READS, SOME_OBJECT, Call, Effects, Invoke, Json, Outcome, Tool
 from guildry.tools.questions import Answer
 from guildry.tools.replies import reply_to

@@ -25,10 +25,10 @@ from guildry.server.methods import (
     tasks,
     tools,
 )
+from guildry.server.offers.prompts import Prompts
+from guildry.server.offers.resources import Resources
+from guildry.server.offers.suggest import Suggestions
 from guildry.server.parts import LOCAL
-from guildry.server.prompts import Prompts
-from guildry.server.resources import Resources
-from guildry.server.suggest import Suggestions
 from guildry.server.wire import StructuredForm, result_to_wire
 from guildry.tools.base import Json, Log, Progress, Tool
 from guildry.tools.caller import Caller

@@ -271,9 +271,10 @@ def _bounded(value: Json, depth: int = 0) -> Json:
         if len(value) <= _JOURNALED_CHARACTERS:
             return value
         return f"{value[:_JOURNALED_CHARACTERS]}… ({len(value):,} characters)"
-    members, items = as_object(value), as_list(value) if isinstance(value, list) else None
+    members = as_object(value)
+    items = as_list(value) if isinstance(value, list) else []
     if (members or items) and depth == _JOURNALED_DEPTH:
         return "… (nested deeper)"
     if members is not None:
         return {key: _bounded(each, depth + 1) for key, each in members.items()}
-    return value if items is None else [_bounded(each, depth + 1) for each in items]
+    return [_bounded(each, depth + 1) for each in items] if isinstance(value, list) else value

@@ -16,9 +16,9 @@ from guildry.server.commands.exits import Exit
 from guildry.server.commands.perform import perform, write
 
 if TYPE_CHECKING:
-    from guildry.server.clients import Client, Machine, Platform, Scope
     from guildry.server.config import Settings
-    from guildry.server.installed import Edit
+    from guildry.server.install.clients import Client, Machine, Platform, Scope
+    from guildry.server.install.installed import Edit
 
 __all__ = ["install", "uninstall"]
 
@@ -99,7 +99,7 @@ def uninstall(
     async def work(_: "Settings") -> int:
         from anyio import to_thread
 
-        from guildry.server.installed import removed
+        from guildry.server.install.installed import removed
 
         chosen, _machine, file = _chosen(client, path, name, _reach(scope))
         edit = await to_thread.run_sync(partial(removed, file, chosen, name))
@@ -114,8 +114,8 @@ def _chosen(
     client: str, path: str | None, name: str, scope: "Scope"
 ) -> "tuple[Client, Machine, Path]":
     """Return the client, the machine, and the file that names the client's servers."""
-    from guildry.server.clients import Machine, client_named
     from guildry.server.config import variables
+    from guildry.server.install.clients import Machine, client_named
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"`--name` is {name!r}: give 1 to 64 of `A-Z a-z 0-9 _ -`")
@@ -147,7 +147,7 @@ def _platform() -> "Platform":
 def _installing(
     client: "Client", file: Path, name: str, url: str | None, flags: dict[str, str | None]
 ) -> "Edit":
-    from guildry.server.installed import added
+    from guildry.server.install.installed import added
 
     if url is not None and not _URL.fullmatch(url):
         raise UsageError(f"`--http` is {url!r}: give a URL, such as `http://127.0.0.1:8765/mcp`")
@@ -182,7 +182,7 @@ def _check_there(client: "Client", folder: Path) -> None:
 def _finish(
     edit: "Edit", client: "Client", name: str, is_in: bool, dry_run: bool, as_json: bool
 ) -> int:
-    from guildry.server.installed import write as write_edit
+    from guildry.server.install.installed import write as write_edit
 
     backup = write_edit(edit) if edit.is_needed and not dry_run else None
     verb = "is in" if is_in else "is out of"

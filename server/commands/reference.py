@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from guildry.server.commands.app import COMMANDS
 from guildry.server.commands.exits import EXITS_HELP
 from guildry.server.config import ModelSetting, PlugSetting, Settings
-from guildry.server.http_settings import HttpSetting, JwtSetting
+from guildry.server.http.settings import HttpSetting, JwtSetting
 
 __all__ = ["TABLES", "commands_table", "filled", "settings_table", "tree"]
 

@@ -43,7 +43,7 @@ def runs(
 async def _runs(limit: int, status: Any, as_json: bool, settings: "Settings") -> int:
     from guildry.memory.runs import RunStore
     from guildry.server.console import plain
-    from guildry.server.resources import run_json
+    from guildry.server.offers.resources import run_json
 
     if status is not None and status not in _STATUSES:
         raise UsageError(f"`--status` is {status!r}: give one of {', '.join(_STATUSES)}")
@@ -77,7 +77,7 @@ async def _show(run: str, follow: bool, as_json: bool, settings: "Settings") -> 
     from guildry.memory.journal import Journal
     from guildry.memory.runs import RunStore
     from guildry.server.console import RunTree, show_report, watch
-    from guildry.server.resources import run_json
+    from guildry.server.offers.resources import run_json
 
     async with _kept(settings) as store:
         records, journal = RunStore(store), Journal(store)

@@ -55,7 +55,7 @@ def _collect_from_here() -> None:
 async def _serve_http(app: "App") -> None:
     import anyio
 
-    from guildry.server.http import serve_http
+    from guildry.server.http.endpoint import serve_http
     from guildry.server.surface import USER_SCOPES, Surface
 
     settings = app.settings

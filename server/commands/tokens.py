@@ -15,8 +15,8 @@ from guildry.server.commands.exits import Exit, NotFound
 from guildry.server.commands.perform import perform, write
 
 if TYPE_CHECKING:
-    from guildry.server.auth_tokens import Token
     from guildry.server.config import Settings
+    from guildry.server.http.auth_tokens import Token
 
 __all__ = ["token"]
 
@@ -63,7 +63,7 @@ async def _new(
 ) -> int:
     import anyio.to_thread
 
-    from guildry.server.token_edits import add_token
+    from guildry.server.http.token_edits import add_token
 
     if days is not None and not 1 <= days <= _MAX_DAYS:
         raise UsageError(f"`--days` is {days}: give 1 to {_MAX_DAYS}, or leave it out")
@@ -82,7 +82,7 @@ async def _new(
 async def _revoke(path: Path, name: str, as_json: bool) -> int:
     import anyio.to_thread
 
-    from guildry.server.token_edits import remove_token
+    from guildry.server.http.token_edits import remove_token
 
     if not await anyio.to_thread.run_sync(remove_token, path, name):
         raise NotFound(f"there is no token {name!r} in `{path}`: see `guildry token list`")
@@ -96,7 +96,7 @@ async def _revoke(path: Path, name: str, as_json: bool) -> int:
 async def _list(path: Path, as_json: bool) -> int:
     import anyio.to_thread
 
-    from guildry.server.auth_tokens import read_tokens
+    from guildry.server.http.auth_tokens import read_tokens
 
     there = await anyio.Path(path).exists()
     found = await anyio.to_thread.run_sync(read_tokens, path) if there else {}

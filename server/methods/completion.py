@@ -8,8 +8,8 @@ from mcp_types import CompleteRequestParams, PromptReference
 
 from guildry.errors import ToolFailed, ToolRetry
 from guildry.server.methods.answers import answered, complete
-from guildry.server.own_resources import OWN_TEMPLATES
-from guildry.server.suggest import ranked, variables_of
+from guildry.server.offers.own_resources import OWN_TEMPLATES
+from guildry.server.offers.suggest import ranked, variables_of
 from guildry.tools.registry import nearest
 
 if TYPE_CHECKING:

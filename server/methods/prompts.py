@@ -6,13 +6,13 @@ from mcp_types import GetPromptRequestParams, PaginatedRequestParams
 
 from guildry.errors import ToolRetry
 from guildry.server.methods.answers import answered, complete, refused
-from guildry.server.offers_wire import messages_to_wire
+from guildry.server.offers.wire import messages_to_wire
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
 
-    from guildry.server.channels import Contact
+    from guildry.server.asking.channels import Contact
     from guildry.server.surface import Surface
 
 __all__ = ["register"]

@@ -8,13 +8,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from guildry.errors import ToolRetry
 from guildry.server.methods.answers import answered, complete, refused
-from guildry.server.resources import ResourceNotFound
+from guildry.server.offers.resources import ResourceNotFound
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
 
-    from guildry.server.channels import Contact
+    from guildry.server.asking.channels import Contact
     from guildry.server.surface import Surface
 
 __all__ = ["not_found", "register"]

@@ -11,9 +11,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
 from guildry.errors import ToolRetry
-from guildry.server.cursors import page_of
 from guildry.server.methods.answers import complete, safely
-from guildry.server.offers_wire import resource_to_wire
+from guildry.server.offers.cursors import page_of
+from guildry.server.offers.wire import resource_to_wire
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server

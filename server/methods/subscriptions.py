@@ -13,7 +13,7 @@ from guildry.errors import ToolError
 from guildry.server.announce import connection_of
 from guildry.server.methods.answers import answered, refused
 from guildry.server.methods.resources import not_found
-from guildry.server.resources import ResourceNotFound
+from guildry.server.offers.resources import ResourceNotFound
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection

@@ -23,9 +23,9 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from guildry.errors import RunError, ToolProtocolError, ToolRetry
-from guildry.server.inputs import UnfitAnswer
+from guildry.server.asking.inputs import UnfitAnswer
 from guildry.server.methods.answers import complete, hidden
-from guildry.server.tasks import TaskCall, TaskPlan
+from guildry.server.tasks.tasks import TaskCall, TaskPlan
 from guildry.tools.registry import UnknownTool
 
 if TYPE_CHECKING:

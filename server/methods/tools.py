@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
 
-    from guildry.server.channels import Contact
+    from guildry.server.asking.channels import Contact
     from guildry.server.surface import Surface
     from guildry.tools.base import Progress, Tool
 

@@ -12,7 +12,7 @@ import anyio
 import httpx2
 
 from guildry.server.app import App
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import USER_SCOPES, Surface
 
 __all__ = [

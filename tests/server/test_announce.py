@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.subscriptions import ToolsListChanged
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.lines import serve_lines
 from guildry.server.surface import Surface
 from guildry.tools.base import Outcome, Text, Tool

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from issuer import ISSUER, RESOURCE, Keys, claims, signer
 
-from guildry.server.auth import Auth
-from guildry.server.http_settings import HttpSetting, JwtSetting
-from guildry.server.identity import Identity, Refused, challenge
+from guildry.server.http.auth import Auth
+from guildry.server.http.identity import Identity, Refused, challenge
+from guildry.server.http.settings import HttpSetting, JwtSetting
 
 GOOD = signer("good")
 
@@ -84,7 +84,7 @@ async def test_any_text_that_looks_like_a_token_is_refused(text: str) -> None:
 async def test_a_token_ends_when_it_says(tmp_path: Path) -> None:
     path = write_tokens(tmp_path / "tokens.toml", ada="tools")
     path.write_text(path.read_text() + "expires = 2030-01-01\n")
-    from guildry.server.auth_tokens import TokenFile
+    from guildry.server.http.auth_tokens import TokenFile
 
     now = [1_700_000_000.0]
     auth = Auth(await TokenFile.open(path), None, clock=lambda: now[0])

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from issuer import ISSUER, RESOURCE, claims, signer
 
-from guildry.server.auth_jwt import JwtVerifier
-from guildry.server.auth_keys import KeySet
-from guildry.server.http_settings import HttpSetting, JwtSetting
-from guildry.server.identity import Identity, Refused
+from guildry.server.http.auth_jwt import JwtVerifier
+from guildry.server.http.auth_keys import KeySet
+from guildry.server.http.identity import Identity, Refused
+from guildry.server.http.settings import HttpSetting, JwtSetting
 
 GOOD = signer("good")
 

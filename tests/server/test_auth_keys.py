@@ -13,7 +13,7 @@ from issuer import Keys, signer
 from jwt.algorithms import RSAAlgorithm
 
 from guildry.errors import ConfigError
-from guildry.server.auth_keys import KeySet, KeysUnavailable, parse_keys
+from guildry.server.http.auth_keys import KeySet, KeysUnavailable, parse_keys
 
 
 class Clock:

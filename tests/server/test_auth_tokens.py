@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guildry.errors import ConfigError
-from guildry.server.auth_tokens import Token, TokenFile, parse_tokens, read_tokens
+from guildry.server.http.auth_tokens import Token, TokenFile, parse_tokens, read_tokens
 
 SECRET = "a-token-of-many-characters"
 DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from guildry.errors import UsageError
-from guildry.server.clients import CLIENTS, Machine, Platform, client_named
+from guildry.server.install.clients import CLIENTS, Machine, Platform, client_named
 
 HOME, FOLDER = Path("/home/ada"), Path("/work/project")
 COMMAND = ("/bin/guildry", "serve", "--stdio")

@@ -11,7 +11,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 
 from guildry.errors import ToolFailed
 from guildry.memory.runs import RunRecord
-from guildry.server.suggest import ranked, variables_of
+from guildry.server.offers.suggest import ranked, variables_of
 from guildry.server.surface import USER_SCOPES, build_server
 from guildry.teams.team import Solo
 from guildry.tools.base import Embedded

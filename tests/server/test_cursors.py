@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guildry.errors import ToolRetry
-from guildry.server.cursors import Place, page_of, place_of
+from guildry.server.offers.cursors import Place, page_of, place_of
 
 
 @given(st.sampled_from(["a", "b"]), st.text())

@@ -18,8 +18,8 @@ from mcp_types import CallToolResult, ElicitResult, ListRootsResult, TextContent
 
 from guildry.errors import ToolProtocolError
 from guildry.server.app import App
-from guildry.server.exchange import Exchanges
-from guildry.server.http import serve_http
+from guildry.server.asking.exchange import Exchanges
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import USER_SCOPES, Surface, build_server
 from guildry.tools.base import READS, Call, Effects, Invoke, Outcome, Text, Tool
 from guildry.tools.questions import Answer, Question

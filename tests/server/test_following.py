@@ -10,7 +10,7 @@ from anyio import lowlevel
 from guildry.errors import ToolFailed
 from guildry.memory.runs import RunRecord, RunStore
 from guildry.memory.store import Store
-from guildry.server.following import Following
+from guildry.server.offers.following import Following
 from guildry.tools.base import Embedded
 from guildry.tools.offers import Offers, Resource, Template
 from guildry.tools.registry import Catalog

@@ -18,7 +18,7 @@ from mcp.types import TextContent
 
 from guildry.errors import UsageError
 from guildry.server.app import App
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import USER_SCOPES, Surface
 from guildry.tools.base import Outcome, Text, Tool
 
@@ -330,7 +330,7 @@ import anyio
 
 from guildry.server.app import open_app
 from guildry.server.config import Settings
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import Surface
 from guildry.tools.base import READS, Outcome, Text, Tool
 

@@ -27,7 +27,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from guildry.memory.runs import RunRecord
-from guildry.server.http_settings import HttpSetting, JwtSetting
+from guildry.server.http.settings import HttpSetting, JwtSetting
 from guildry.tools.base import Outcome, Text, Tool
 
 ERAS = pytest.mark.parametrize("era", ["auto", "legacy"])

@@ -10,7 +10,7 @@ from endpoint import Post, bearer, modern_call, serving, token_of, write_tokens
 
 from guildry.server.app import open_app
 from guildry.server.config import Settings
-from guildry.server.http_settings import HttpSetting
+from guildry.server.http.settings import HttpSetting
 from guildry.tools.base import Tool
 
 PAGE = "https://app.example"

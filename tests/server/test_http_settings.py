@@ -8,7 +8,7 @@ import pytest
 from guildry.errors import ConfigError, UsageError
 from guildry.server.commands.reference import settings_table
 from guildry.server.config import load_settings
-from guildry.server.http_settings import HttpSetting, JwtSetting, check
+from guildry.server.http.settings import HttpSetting, JwtSetting, check
 
 
 def test_a_file_sets_the_endpoint_and_a_flag_wins(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mcp_types import ClientCapabilities
 
-from guildry.server.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
+from guildry.server.asking.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
 from guildry.tools.questions import Answer, Question
 
 FORM: dict[str, Any] = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guildry.errors import UsageError
-from guildry.server import jsonc
-from guildry.server.clients import CLIENTS, Client, Machine, Platform, client_named
-from guildry.server.installed import added, removed, write
+from guildry.server.install import jsonc
+from guildry.server.install.clients import CLIENTS, Client, Machine, Platform, client_named
+from guildry.server.install.installed import added, removed, write
 
 COMMAND = ("/opt/guildry/bin/guildry", "serve", "--stdio", "--home", 'C:\\Users\\ada "x"')
 URL = "http://127.0.0.1:8765/mcp"

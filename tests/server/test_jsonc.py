@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guildry.server.jsonc import JsoncError, drop, put, read
+from guildry.server.install.jsonc import JsoncError, drop, put, read
 
 PATH = ("mcpServers", "guildry")
 ENTRY = {"command": "/bin/guildry", "args": ["serve", "--stdio"]}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guildry.server.limits import Bucket, Buckets
+from guildry.server.http.limits import Bucket, Buckets
 
 STEPS = st.lists(st.floats(0, 5, allow_nan=False), max_size=60)
 

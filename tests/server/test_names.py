@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guildry.server.http_settings import HttpSetting
-from guildry.server.identity import Refused
-from guildry.server.names import Names
+from guildry.server.http.identity import Refused
+from guildry.server.http.names import Names
+from guildry.server.http.settings import HttpSetting
 
 
 def status(names: Names, host: str, origin: str | None = None, *, is_public: bool = False) -> int:

@@ -17,8 +17,7 @@ from mcp_types import INVALID_PARAMS
 
 from guildry.errors import ConfigError, StoreError
 from guildry.server.app import open_app
-from guildry.server.config import Settings
-from guildry.server.seal import (
+from guildry.server.asking.seal import (
     KEY_BYTES,
     KEY_FILE,
     Seal,
@@ -27,6 +26,7 @@ from guildry.server.seal import (
     decoded_key,
     kept_key,
 )
+from guildry.server.config import Settings
 
 SEAL = Seal(b"k" * KEY_BYTES)
 BINDING = binding_of("local", "tools/call", "remove", {"path": "a"})
@@ -148,7 +148,7 @@ def test_the_key_of_a_home_is_made_once_and_is_its_owners_alone(tmp_path: Path) 
 
 def test_processes_that_make_the_key_at_once_agree(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from guildry.server.seal import kept_key;"
+        "import sys; from pathlib import Path; from guildry.server.asking.seal import kept_key;"
         " sys.stdin.readline(); print(kept_key(Path(sys.argv[1])).hex())"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

@@ -22,7 +22,7 @@ from mcp_types import (
 from guildry.errors import ToolFailed
 from guildry.memory.events import Stopped
 from guildry.memory.runs import RunRecord
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import USER_SCOPES, Surface, build_server
 from guildry.teams.team import Solo
 from guildry.tools.base import Embedded

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mcp_types import ClientCapabilities
 
 from guildry.memory.tasks import TaskRecord
-from guildry.server.inputs import UnfitAnswer
-from guildry.server.task import LiveTask
+from guildry.server.asking.inputs import UnfitAnswer
+from guildry.server.tasks.task import LiveTask
 from guildry.tools.questions import Answer, Question
 
 ALLOWED = {

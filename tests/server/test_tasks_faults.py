@@ -16,7 +16,7 @@ from guildry.errors import StoreError, TaskNotFound
 from guildry.memory.store import Store
 from guildry.memory.tasks import TaskStore
 from guildry.server.surface import USER_SCOPES, build_server
-from guildry.server.tasks import TaskCall, TaskPlan, Tasks
+from guildry.server.tasks.tasks import TaskCall, TaskPlan, Tasks
 from guildry.tools.questions import Answer, Question, QuestionKind
 
 DONE: Mapping[str, Any] = {"result": {"content": []}}

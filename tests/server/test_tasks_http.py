@@ -24,7 +24,7 @@ import anyio
 
 from guildry.server.app import open_app
 from guildry.server.config import Settings
-from guildry.server.http import serve_http
+from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import Surface
 from guildry.teams.scripted import ScriptedModel, call
 from guildry.teams.team import Solo

@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from guildry.server.app import App
-from guildry.server.asgi import Watch
-from guildry.server.http_settings import HttpSetting
-from guildry.server.identity import Identity
+from guildry.server.http.asgi import Watch
+from guildry.server.http.identity import Identity
+from guildry.server.http.settings import HttpSetting
+from guildry.server.http.tenant import Tenant
+from guildry.server.http.tenants import Tenants
 from guildry.server.surface import Surface
-from guildry.server.tenant import Tenant
-from guildry.server.tenants import Tenants
 
 ADA, BOB, EVE = (Identity(name, ("tools",)) for name in ("ada", "bob", "eve"))
 

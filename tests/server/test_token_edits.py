@@ -8,8 +8,8 @@ import anyio.to_thread
 import pytest
 
 from guildry.errors import ConfigError, UsageError
-from guildry.server.auth_tokens import TokenFile, read_tokens
-from guildry.server.token_edits import add_token, remove_token
+from guildry.server.http.auth_tokens import TokenFile, read_tokens
+from guildry.server.http.token_edits import add_token, remove_token
 
 
 async def test_a_new_token_is_found_by_its_text_and_written_as_its_digest(tmp_path: Path) -> None:

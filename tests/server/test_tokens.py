@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guildry.server.auth_tokens import read_tokens
+from guildry.server.http.auth_tokens import read_tokens
 
 
 def told(folder: Path, *args: str) -> tuple[int, str, str]:

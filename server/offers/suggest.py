@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from guildry.server.prompts import team_of
+from guildry.server.offers.prompts import team_of
 
 if TYPE_CHECKING:
     from guildry.server.parts import App

@@ -15,9 +15,9 @@ import structlog
 from guildry.errors import RunError, StoreError, TaskNotFound, ToolRetry
 from guildry.memory.runs import this_process
 from guildry.memory.tasks import INTERRUPTED, TaskRecord, TaskStore, interruption
-from guildry.server.inputs import UnfitAnswer, client_takes
-from guildry.server.stage import Stage
-from guildry.server.task import LiveTask
+from guildry.server.asking.inputs import UnfitAnswer, client_takes
+from guildry.server.tasks.stage import Stage
+from guildry.server.tasks.task import LiveTask
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from guildry.server.auth_keys import KeySet, KeysUnavailable
-from guildry.server.identity import SCOPES, Identity, Refused
+from guildry.server.http.auth_keys import KeySet, KeysUnavailable
+from guildry.server.http.identity import SCOPES, Identity, Refused
 
 if TYPE_CHECKING:
-    from guildry.server.http_settings import HttpSetting, JwtSetting
+    from guildry.server.http.settings import HttpSetting, JwtSetting
 
 __all__ = ["JwtVerifier"]
 

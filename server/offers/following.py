@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from guildry.errors import GuildryError, ToolError, ToolFailed
-from guildry.server.offered import offered_at
+from guildry.server.offers.offered import offered_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from guildry.server.asgi import respond
-from guildry.server.identity import Refused
+from guildry.server.http.asgi import respond
+from guildry.server.http.identity import Refused
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
 
-    from guildry.server.http_settings import HttpSetting
+    from guildry.server.http.settings import HttpSetting
 
 __all__ = ["LOOPBACK", "Names"]
 

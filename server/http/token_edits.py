@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guildry.errors import ConfigError, UsageError
-from guildry.server.auth_tokens import parse_tokens, read_tokens
+from guildry.server.http.auth_tokens import parse_tokens, read_tokens
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

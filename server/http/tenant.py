@@ -22,7 +22,7 @@ from mcp_types.version import (
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from guildry.server.asgi import (
+from guildry.server.http.asgi import (
     PARAM,
     TWICE,
     Watch,
@@ -32,15 +32,15 @@ from guildry.server.asgi import (
     read_headers,
     respond,
 )
+from guildry.server.http.sessions import Session, Sessions
 from guildry.server.lane import LANE_VERSIONS, Lane, Plain, failure
-from guildry.server.sessions import Session, Sessions
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from starlette.types import Message, Receive, Scope, Send
 
-    from guildry.server.http_settings import HttpSetting
-    from guildry.server.identity import Identity
+    from guildry.server.http.identity import Identity
+    from guildry.server.http.settings import HttpSetting
     from guildry.server.surface import Surface
     from guildry.tools.base import Tool
 

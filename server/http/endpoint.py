@@ -16,17 +16,17 @@ import structlog
 import uvicorn
 
 from guildry.errors import ConfigError, UsageError
-from guildry.server.asgi import Watch
-from guildry.server.auth import Auth
-from guildry.server.front import PATH, Front
-from guildry.server.http_routes import Routes
-from guildry.server.http_settings import HttpSetting, check
-from guildry.server.http_wire import Slowness, protocol
-from guildry.server.identity import Identity
-from guildry.server.names import Names
+from guildry.server.http.asgi import Watch
+from guildry.server.http.auth import Auth
+from guildry.server.http.front import PATH, Front
+from guildry.server.http.identity import Identity
+from guildry.server.http.names import Names
+from guildry.server.http.routes import Routes
+from guildry.server.http.settings import HttpSetting, check
+from guildry.server.http.tenant import Tenant
+from guildry.server.http.tenants import Tenants
+from guildry.server.http.wire import Slowness, protocol
 from guildry.server.parts import LOCAL
-from guildry.server.tenant import Tenant
-from guildry.server.tenants import Tenants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

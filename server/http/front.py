@@ -11,7 +11,7 @@ import anyio
 import structlog
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
-from guildry.server.asgi import (
+from guildry.server.http.asgi import (
     LARGE,
     TWICE,
     ClientGone,
@@ -21,19 +21,19 @@ from guildry.server.asgi import (
     read_headers,
     respond,
 )
-from guildry.server.identity import SCOPES, Identity, Refused, challenge
+from guildry.server.http.identity import SCOPES, Identity, Refused, challenge
 from guildry.server.lane import failure
 from guildry.server.parts import LOCAL
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from guildry.server.auth import Auth
-    from guildry.server.http_routes import Routes
-    from guildry.server.http_settings import HttpSetting
-    from guildry.server.names import Names
-    from guildry.server.tenant import Tenant
-    from guildry.server.tenants import Tenants, Usage
+    from guildry.server.http.auth import Auth
+    from guildry.server.http.names import Names
+    from guildry.server.http.routes import Routes
+    from guildry.server.http.settings import HttpSetting
+    from guildry.server.http.tenant import Tenant
+    from guildry.server.http.tenants import Tenants, Usage
 
 __all__ = ["PATH", "Front"]
 

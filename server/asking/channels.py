@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from guildry.server.announce import connection_of
-from guildry.server.inputs import UnfitAnswer, answer_of, client_takes, request_of
+from guildry.server.asking.inputs import UnfitAnswer, answer_of, client_takes, request_of
 from guildry.server.methods.logging import LEVEL_STATE
 from guildry.tools.base import Json, Log
 from guildry.tools.questions import Answer, Channel, Question, QuestionKind

@@ -9,15 +9,15 @@ import anyio
 
 from guildry.errors import ToolFailed, ToolRetry
 from guildry.memory.references import parse_handle
-from guildry.server.cursors import page_of
-from guildry.server.offers_wire import prompt_to_wire
+from guildry.server.offers.cursors import page_of
+from guildry.server.offers.wire import prompt_to_wire
 from guildry.tools.base import Text
 from guildry.tools.offers import Message, Messages, Prompt, PromptArgument
 from guildry.tools.registry import nearest
 
 if TYPE_CHECKING:
+    from guildry.server.offers.suggest import Suggestions
     from guildry.server.parts import App
-    from guildry.server.suggest import Suggestions
     from guildry.tools.base import Log, Tool
     from guildry.tools.caller import Caller
     from guildry.tools.questions import Channel

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from guildry.errors import ToolFailed
-from guildry.server.cursors import Place, page_of, place_of
-from guildry.server.offered import OWN_SCHEMES, offered_at
-from guildry.server.offers_wire import contents_to_wire, resource_to_wire, template_to_wire
-from guildry.server.own_resources import (
+from guildry.server.offers.cursors import Place, page_of, place_of
+from guildry.server.offers.offered import OWN_SCHEMES, offered_at
+from guildry.server.offers.own_resources import (
     OWN_TEMPLATES,
     OwnResources,
     Read,
@@ -21,6 +20,7 @@ from guildry.server.own_resources import (
     may_see,
     run_json,
 )
+from guildry.server.offers.wire import contents_to_wire, resource_to_wire, template_to_wire
 
 if TYPE_CHECKING:
     from guildry.server.parts import App

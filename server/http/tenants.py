@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from guildry.server.identity import Identity
-from guildry.server.limits import Bucket
+from guildry.server.http.identity import Identity
+from guildry.server.http.limits import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from guildry.server.http_settings import HttpSetting
-    from guildry.server.tenant import Tenant
+    from guildry.server.http.settings import HttpSetting
+    from guildry.server.http.tenant import Tenant
 
 __all__ = ["Tenants", "Usage"]
 

@@ -15,10 +15,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from guildry.errors import QuestionNotFound, ToolRetry
-from guildry.server.channels import Contact, SessionChannel, log_of
-from guildry.server.held import Held, Work
-from guildry.server.inputs import UnfitAnswer, answer_of, client_takes
-from guildry.server.seal import Seal, binding_of
+from guildry.server.asking.channels import Contact, SessionChannel, log_of
+from guildry.server.asking.held import Held, Work
+from guildry.server.asking.inputs import UnfitAnswer, answer_of, client_takes
+from guildry.server.asking.seal import Seal, binding_of
 from guildry.tools.base import Json
 from guildry.tools.questions import Channel
 

@@ -24,7 +24,7 @@ import anyio.to_thread
 import structlog
 
 from guildry.errors import ConfigError
-from guildry.server.identity import SCOPES
+from guildry.server.http.identity import SCOPES
 from guildry.server.parts import LOCAL
 
 __all__ = ["Token", "TokenFile", "parse_tokens", "read_tokens"]

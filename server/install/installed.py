@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from guildry.errors import UsageError
-from guildry.server import jsonc
-from guildry.server.clients import Client, Entry
+from guildry.server.install import jsonc
+from guildry.server.install.clients import Client, Entry
 
 __all__ = ["Edit", "added", "removed", "write"]
 
@@ -220,7 +220,7 @@ def _made(client: Client, text: str, name: str, entry: Any) -> str | None:
 def _putters(client: Client, name: str, entry: Entry, there: Values | None) -> list[Way]:
     path = (client.key, name)
     if client.kind == "toml":
-        from guildry.server import toml_text
+        from guildry.server.install import toml_text
 
         return [
             lambda text: toml_text.put(text, path, entry),
@@ -242,7 +242,7 @@ def _putters(client: Client, name: str, entry: Entry, there: Values | None) -> l
 def _droppers(client: Client, name: str, *, whole: bool) -> list[Way]:
     path = (client.key,) if whole else (client.key, name)
     if client.kind == "toml":
-        from guildry.server import toml_text
+        from guildry.server.install import toml_text
 
         return [
             lambda text: toml_text.cut(text, (client.key, name)),

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import structlog
 
-from guildry.server.identity import Identity, Refused
-from guildry.server.limits import Buckets
+from guildry.server.http.identity import Identity, Refused
+from guildry.server.http.limits import Buckets
 
 if TYPE_CHECKING:
-    from guildry.server.auth_jwt import JwtVerifier
-    from guildry.server.auth_tokens import TokenFile
-    from guildry.server.http_settings import HttpSetting
+    from guildry.server.http.auth_jwt import JwtVerifier
+    from guildry.server.http.auth_tokens import TokenFile
+    from guildry.server.http.settings import HttpSetting
 
 __all__ = ["Auth"]
 
@@ -149,7 +149,7 @@ class Auth:
 async def _open_tokens(setting: "HttpSetting") -> "TokenFile | None":
     if setting.tokens is None:
         return None
-    from guildry.server.auth_tokens import TokenFile
+    from guildry.server.http.auth_tokens import TokenFile
 
     return await TokenFile.open(setting.tokens)
 
@@ -157,6 +157,6 @@ async def _open_tokens(setting: "HttpSetting") -> "TokenFile | None":
 async def _open_jwt(setting: "HttpSetting") -> "JwtVerifier | None":
     if setting.jwt.issuer is None:
         return None
-    from guildry.server.auth_jwt import JwtVerifier
+    from guildry.server.http.auth_jwt import JwtVerifier
 
     return await JwtVerifier.open(setting)

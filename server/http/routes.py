@@ -6,14 +6,14 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from guildry.server.asgi import respond, respond_json
-from guildry.server.identity import SCOPES
+from guildry.server.http.asgi import respond, respond_json
+from guildry.server.http.identity import SCOPES
 
 if TYPE_CHECKING:
     from starlette.types import Scope, Send
 
-    from guildry.server.auth import Auth
-    from guildry.server.http_settings import HttpSetting
+    from guildry.server.http.auth import Auth
+    from guildry.server.http.settings import HttpSetting
     from guildry.server.surface import Surface
 
 __all__ = ["Routes"]

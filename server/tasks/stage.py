@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 if TYPE_CHECKING:
-    from guildry.server.task import LiveTask
+    from guildry.server.tasks.task import LiveTask
     from guildry.tools.questions import Answer, Channel, Question, QuestionKind
 
 __all__ = ["Stage"]

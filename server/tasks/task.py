@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from guildry.server.inputs import UnfitAnswer, answer_of, request_of
+from guildry.server.asking.inputs import UnfitAnswer, answer_of, request_of
 from guildry.tools.questions import Answer
 
 if TYPE_CHECKING:

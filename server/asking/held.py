@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from guildry.server.channels import ClientLog, Contact, log_of
-from guildry.server.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
+from guildry.server.asking.channels import ClientLog, Contact, log_of
+from guildry.server.asking.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
 from guildry.tools.base import Json
 from guildry.tools.questions import Answer, Question, QuestionKind
 

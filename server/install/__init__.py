@@ -1,0 +1,1 @@
+"""Guildry in the configuration of MCP clients: what each keeps, put in and taken out as text."""

@@ -1,0 +1,1 @@
+"""Tasks: tool calls that go on after their request is answered."""

@@ -35,6 +35,10 @@ def protocol(max_header_bytes: int, *, fast: bool) -> "type[asyncio.Protocol]":
 class _PlainProtocol(H11Protocol):
     """Say what is wrong with a request that cannot be read."""
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn keeps a reset connection until its timer ends
+
     def send_400_response(self, msg: str) -> None:
         hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
         _end(self.transport, hint if hint in (400, 431, 501) else 400)
@@ -48,6 +52,10 @@ def _fast(max_header_bytes: int) -> "type[asyncio.Protocol]":
 
         _in_headers = False
         _header_bytes = 0
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._unset_keepalive_if_required()  # as above
 
         def on_message_begin(self) -> None:
             self._in_headers = True

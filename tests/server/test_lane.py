@@ -314,7 +314,7 @@ async def test_a_connection_of_lines_tells_the_lane_what_its_client_declared(
 @pytest.mark.requirement("errors.tell-no-secret")
 async def test_a_crash_inside_is_told_as_an_internal_error(opened: Any, make_tool: Any) -> None:
     async def invoke(arguments: dict[str, Any], call: Call) -> Outcome:
-        return Outcome((Text("half a pair: \ud800"),))
+        return Outcome((Link("note://half", "half a pair: \ud800"),))
 
     async with opened(make_tool("broken", invoke)) as app:
         lane = Lane(Surface(app), LEGACY)

@@ -106,7 +106,7 @@ async def vanishing(plan: Plan, folder: Path) -> tuple[list[tuple[int, float]], 
         await come_and_go(door, 10 * len(WAYS))
         await settle(client.pid, door, None)
         start = await held(client.pid, door)
-        await calling(client, replace(plan, calls=plan.before * 5), in_flight=1)
+        await calling(client, replace(plan, calls=plan.before * 3), in_flight=1)
         await come_and_go(door, plan.before)
         samples: list[tuple[int, float]] = []
         for done in range(100, plan.clients + 1, 100):
@@ -144,7 +144,7 @@ async def settle(pid: int, door: Door, start: Held | None) -> Held:
 
 async def run(only: set[str], *, quick: bool) -> Outcome:
     """Measure calls on each transport and era, then clients that vanish."""
-    plan = Plan(2_500, 700, 350) if quick else Plan(25_000, 10_500, 3_500)
+    plan = Plan(2_500, 700, 350) if quick else Plan(25_000, 10_500, 10_500)
     outcome = Outcome("soak", "A long life of a server", quick=quick)
     memory = Section("Memory", ["what", "first MB", "last MB", "KB for each 100"])
     with tempfile.TemporaryDirectory(prefix="soak") as name:
@@ -181,7 +181,7 @@ async def run(only: set[str], *, quick: bool) -> Outcome:
         " and 1,000).",
         f"Clients: {AT_ONCE} at a time, in turn in {len(WAYS)} ways: "
         + "; ".join((way.__doc__ or "").rstrip(".").lower() for way in WAYS)
-        + f". {5 * plan.before:,} calls and {plan.before:,} such clients come first, so that what"
+        + f". {3 * plan.before:,} calls and {plan.before:,} such clients come first, so that what"
         " is kept up to a bound (the database's pages, idle sessions) is full; the line is fitted"
         " through all after them.",
         "Tasks are counted inside the process, by a tool.",

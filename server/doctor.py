@@ -26,6 +26,7 @@ __all__ = ["Finding", "Status", "examine", "is_healthy"]
 Status = Literal["ok", "absent", "warning", "failed"]
 
 _MIN_FREE_BYTES: Final = 200 * 1024 * 1024
+_OPTIONAL: Final = frozenset({"git", "node", "npx", "bubblewrap", "gpu", "sglang"})
 _PROBE_S: Final = 10.0
 _MODEL_S: Final = 5.0
 _PLUG_S: Final = 20.0
@@ -90,7 +91,8 @@ async def examine(settings: "Settings", *, config: str | None = None) -> list[Fi
             with anyio.fail_after(limit_s):
                 found[n] = await check()
         except TimeoutError:
-            found[n] = [Finding(name, "failed", f"gave no answer in {limit_s:g} s")]
+            status: Status = "warning" if name in _OPTIONAL else "failed"
+            found[n] = [Finding(name, status, f"gave no answer in {limit_s:g} s")]
         except Exception as error:
             cause = next(leaves(error))
             found[n] = [Finding(name, "failed", f"{type(cause).__name__}: {cause}")]

@@ -292,7 +292,7 @@ class Orchestrator:
                 report = await run.perform(lambda: team.work(run, task))
             except anyio.get_cancelled_exc_class():
                 left = run.left(f"the caller was {when_cancelled}")
-                await self._end(run, caller, when_cancelled, left)
+                await self._end(run, caller, when_cancelled, left, self._defaults.record_s)
                 raise
             if report is None:
                 report = run.left(run.stopped_by or "the time was over")
@@ -302,17 +302,30 @@ class Orchestrator:
             self._live.pop(run.id, None)
             run.ended.set()
 
-    async def _end(self, run: Run, caller: Caller, status: RunStatus, report: Report) -> Finished:
+    async def _end(
+        self,
+        run: Run,
+        caller: Caller,
+        status: RunStatus,
+        report: Report,
+        limit_s: float | None = None,
+    ) -> Finished:
         """Hand the references over and write the end down, even while the caller is cancelled.
 
         Raises nothing: what cannot be kept is logged, and the report is handed back all the same.
+
+        Args:
+            limit_s: how long either may take; by default as long as the store lets them.
         """
         report = replace(report, spent=run.spent)
-        with anyio.move_on_after(self._defaults.record_s, shield=True) as writing:
+        with anyio.move_on_after(limit_s, shield=True) as handing:
             report = await self._handed_over(run, caller, report)
+        if handing.cancelled_caught:
+            report = _cut(report, "the store was too slow to keep it whole")
+        with anyio.move_on_after(limit_s, shield=True) as writing:
             await self._record(run, status, report)
-        if writing.cancelled_caught:
-            log.error("run_not_recorded", run=run.id, status=status, error="the store is too slow")
+        if writing.cancelled_caught:  # it is in the writer's queue
+            log.warning("run_recorded_late", run=run.id, status=status)
         return Finished(run.id, status, report, report.spent)
 
     async def _record(self, run: Run, status: RunStatus, report: Report) -> None:
@@ -340,10 +353,13 @@ class Orchestrator:
             ]
         except Exception as error:  # a team is anybody's code, and its run must still end
             log.exception("report_not_kept", run=run.id)
-            head = report.summary[:SUMMARY_CHARACTERS]
-            reason = f"the report could not be kept ({type(error).__name__}): {error}"
-            return replace(report, summary=head, references=(), reason=reason)
+            return _cut(report, f"the report could not be kept ({type(error).__name__}): {error}")
         return replace(report, references=tuple(named))
+
+
+def _cut(report: Report, reason: str) -> Report:
+    head = report.summary[:SUMMARY_CHARACTERS]
+    return replace(report, summary=head, references=(), reason=reason)
 
 
 def _new_id() -> str:

@@ -6,6 +6,7 @@ two looks, and a write that leaves a file as it was wakes nobody.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,6 +28,10 @@ _MAX_FOLDERS: Final = 200
 _RETRY_S: Final = 1.0
 
 State = dict[str, tuple[int, int, int]]
+"""Of each file: its time, size and inode."""
+
+Folders = dict[str, int]
+"""Of each watched folder: its inode, or 0 where it is watched for a folder in it alone."""
 
 
 @dataclass(eq=False)
@@ -76,14 +81,19 @@ class Watch:
                 finally:
                     moved.set()  # ends the watcher's thread, which cancelling alone would not
 
-    async def _follow(self, folders: frozenset[str], moved: anyio.Event) -> None:
+    async def _follow(self, folders: Folders, moved: anyio.Event) -> None:
         """Look after each burst of events in `folders`, until `moved`."""
         import watchfiles
 
+        inner = {path for path, inode in folders.items() if inode}
+
+        def counts(_: object, path: str) -> bool:
+            return path in folders or os.path.dirname(path) in inner
+
         awatch: Any = cast("Any", watchfiles).awatch  # its type is not complete
-        events = awatch(
+        happened = awatch(
             *folders,
-            watch_filter=None,
+            watch_filter=counts,
             debounce=_BURST_MS,
             step=_QUIET_MS,
             stop_event=moved,
@@ -91,15 +101,17 @@ class Watch:
             ignore_permission_denied=True,
         )
         try:
-            async for _ in events:
+            async for events in happened:
                 await self._look(folders, moved)
+                if any(path in folders for _, path in events):
+                    moved.set()  # moved away, and perhaps back: its own watch has ended
         except (OSError, RuntimeError) as error:  # a folder is gone, or no watches are left
             log.warning("watch_failed", error=str(error), retry_s=_RETRY_S)
             with anyio.move_on_after(_RETRY_S):
                 await moved.wait()
             moved.set()
 
-    async def _look(self, folders: frozenset[str], moved: anyio.Event) -> None:
+    async def _look(self, folders: Folders, moved: anyio.Event) -> None:
         """Tell each whose files are not as they were, and notice folders that came or went."""
         for watcher in tuple(self._watchers):
             state = await to_thread.run_sync(_state, watcher.watched)
@@ -126,11 +138,11 @@ def _state(watched: Sequence[Watched]) -> State:
 
 
 def _files(watched: Watched) -> Iterator[str]:
-    if not watched.path.is_dir():
+    if not os.path.isdir(watched.path):
         yield str(watched.path)
         return
     for folder in _tree(watched.path):
-        with os.scandir(folder) as entries:
+        with suppress(OSError), os.scandir(folder) as entries:  # it may be gone by now
             yield from (entry.path for entry in entries if entry.name.endswith(watched.suffix))
 
 
@@ -155,15 +167,27 @@ def _counts(entry: "os.DirEntry[str]") -> bool:
     return not hidden and entry.is_dir(follow_symlinks=False)
 
 
-def _folders(watched: Sequence[Watched]) -> frozenset[str]:
+def _folders(watched: Sequence[Watched]) -> Folders:
     """Return the folders whose events tell of `watched`; of what is missing, the nearest parent.
 
     A file is watched through its folder: most editors save by putting a new file in its place.
+    A folder is watched through its parent as well, for another may be put in its place.
     """
-    found: set[str] = set()
+    found: Folders = {}
     for each in watched:
-        path = each.path if each.path.is_dir() else each.path.parent
-        while not path.is_dir() and path != path.parent:
+        is_folder = os.path.isdir(each.path)
+        path = each.path if is_folder else each.path.parent
+        while not os.path.isdir(path) and path != path.parent:
             path = path.parent
-        found.update(_tree(path) if path == each.path else (str(path),))
-    return frozenset(found)
+        for inner in _tree(path) if is_folder else (str(path),):
+            found[inner] = _inode(inner)
+        if is_folder:
+            found.setdefault(str(path.parent), 0)
+    return found
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1

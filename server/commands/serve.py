@@ -4,7 +4,7 @@ import gc
 import sys
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guildry.server.commands.exits import Exit
 from guildry.server.commands.options import Flags, flags_of
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from guildry.server.config import Settings
 
 __all__ = ["serve"]
+
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE_BYTES: Final = 128 * 1024
 
 
 def serve(given: Flags) -> int:
@@ -38,6 +41,7 @@ async def _serve(settings: "Settings", *, stdio: bool) -> int:
             surface = Surface(app)
             await tasks.start(serve_control, surface, settings.home)
             _collect_from_here()
+            _map_large_blocks()
             if wire is not None:
                 await serve_stdio(surface, wire)
             else:
@@ -50,6 +54,21 @@ def _collect_from_here() -> None:
     """Collect garbage again (`main` stopped it), and never look at what was imported."""
     gc.freeze()
     gc.enable()
+
+
+def _map_large_blocks() -> None:
+    """Have glibc give back each large block by itself, so that a long life tears no holes.
+
+    Left alone, its threshold grows with the blocks it frees, and large buffers end up among the
+    small ones that outlive them (mallopt(3), M_MMAP_THRESHOLD). Other allocators are left alone.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 async def _serve_http(app: "App") -> None:

@@ -160,7 +160,7 @@ async def test_init_and_doctor_begin_a_folder_that_works(place: Place) -> None:
     assert len(made.json["files"]) == 3
     assert (again.code, again.out) == (2, "")
     assert again.err.startswith("guildry: `new` has `guildry.toml`")
-    assert (healthy.code, healthy.json["healthy"]) == (0, True)
+    assert (healthy.code, healthy.json["healthy"]) == (0, True), healthy.out
     assert {"plug hello", "team survey"} <= {check["check"] for check in healthy.json["checks"]}
     assert (called.code, called.out) == (0, "Hello, Ada!\n")
 

@@ -97,6 +97,51 @@ async def test_a_folder_that_goes_away_and_comes_back_is_told(tmp_path: Path) ->
         await bell.wait()
 
 
+async def test_a_folder_that_another_is_put_in_place_of_is_told_of_and_watched(
+    tmp_path: Path,
+) -> None:
+    folder, bell = tmp_path / "tools", Bell()
+    folder.mkdir()
+    async with watching(folder, bell.ring):
+        for content in ("one", "two"):
+            (tmp_path / "next").mkdir()
+            (tmp_path / "next/a.py").write_text(content)
+            folder.rename(tmp_path / f"before {content}")
+            (tmp_path / "next").rename(folder)
+            await bell.wait()
+        (folder / "b.py").write_text("")
+        await bell.wait()
+
+
+async def test_a_folder_that_is_back_at_once_is_still_watched(tmp_path: Path) -> None:
+    folder, bell = tmp_path / "tools", Bell()
+    folder.mkdir()
+    async with watching(folder, bell.ring):
+        for name in ("a.py", "b.py"):
+            folder.rename(tmp_path / "away")
+            (tmp_path / "away").rename(folder)
+            (folder / name).write_text("")
+            await bell.wait()
+
+
+async def test_a_folder_that_comes_and_goes_all_the_time_ends_no_watch(tmp_path: Path) -> None:
+    folder, bell, gone = tmp_path / "tools", Bell(), tmp_path / "gone"
+    folder.mkdir()
+
+    def flicker() -> None:
+        for _ in range(10_000):
+            folder.rename(gone)
+            gone.rename(folder)
+
+    async with watching(folder, bell.ring) as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, flicker)
+            for _ in range(500):  # each time everything is looked at
+                (await watch.add([Watched(folder)], bell.ring))()
+        (folder / "a.py").write_text("1")
+        await bell.wait()
+
+
 async def test_what_is_added_while_watching_is_watched_and_what_is_removed_is_not(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _M_MMAP_THRESHOLD: Final = -3
-_LARGE_BYTES: Final = 128 * 1024
+_LARGE_BYTES: Final = 64 * 1024
 
 
 def serve(given: Flags) -> int:

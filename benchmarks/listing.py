@@ -23,7 +23,7 @@ def prepare(name: str, folder: Path) -> Path:
     cwd = folder / name
     cwd.mkdir()
     if name == "guildry":
-        lines = ["from guildry.tools.functions import reads"]
+        lines = ["from guildry.tools.python import reads"]
         for number in range(TOOLS):
             lines += ["", "@reads", f"async def tool_{number}(text: str, times: int = 1) -> str:"]
             lines += [f'    """Return the text, as many times as asked, way {number}."""']

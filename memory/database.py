@@ -13,7 +13,7 @@ __all__ = ["APPLICATION", "VERSION", "open_reader", "open_writer"]
 APPLICATION: Final = 0x47_4C_44_52
 """SQLite's `application_id` of a Guildry database: the letters `GLDR`."""
 
-VERSION: Final = 5
+VERSION: Final = 11
 """How many migrations this code knows; `user_version` of a database that is up to date."""
 
 

@@ -154,3 +154,111 @@ def m005_tasks(db: "Database") -> None:
             process TEXT NOT NULL
         )""")
     execute("CREATE INDEX tasks_expires_at ON tasks (expires_at)")
+
+
+@migrations()
+def m006_pins(db: "Database") -> None:
+    """Create the tables of definitions: those that were approved, and those that are held."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE pins (
+            plug TEXT NOT NULL,
+            tool TEXT NOT NULL,                   -- its name at the source
+            digest TEXT NOT NULL,                 -- of the definition and the server's identity
+            definition TEXT NOT NULL,             -- JSON object
+            approved_at REAL NOT NULL,
+            approved_by TEXT NOT NULL,            -- a principal, or `first use`
+            PRIMARY KEY (plug, tool)
+        ) WITHOUT ROWID""")
+    execute("""
+        CREATE TABLE held (
+            plug TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            definition TEXT NOT NULL,             -- JSON object
+            reason TEXT NOT NULL,
+            held_at REAL NOT NULL,
+            PRIMARY KEY (plug, tool)
+        ) WITHOUT ROWID""")
+
+
+@migrations()
+def m007_manifests(db: "Database") -> None:
+    """Create the table of what servers offered when they were last listed."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE manifests (
+            key TEXT NOT NULL PRIMARY KEY,        -- digest of what the server is and how it is run
+            plug TEXT NOT NULL,
+            manifest TEXT NOT NULL,               -- JSON object
+            listed_at REAL NOT NULL
+        ) WITHOUT ROWID""")
+
+
+@migrations()
+def m008_vectors(db: "Database") -> None:
+    """Create the table of embeddings, by the digest of what was embedded."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE vectors (
+            model TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            vector BLOB NOT NULL,                 -- float32, little-endian
+            used_at REAL NOT NULL,
+            PRIMARY KEY (model, digest)
+        ) WITHOUT ROWID""")
+
+
+@migrations()
+def m009_usage(db: "Database") -> None:
+    """Create the table of how tools have done, by day."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE usage (
+            plug TEXT NOT NULL,
+            tool TEXT NOT NULL,                   -- its name at the source
+            day INTEGER NOT NULL,                 -- since 1970-01-01, UTC
+            calls INTEGER NOT NULL,
+            errors INTEGER NOT NULL,
+            duration_s REAL NOT NULL,             -- of all calls together
+            slowest_s REAL NOT NULL,
+            bytes INTEGER NOT NULL,               -- of all answers together
+            PRIMARY KEY (plug, tool, day)
+        ) WITHOUT ROWID""")
+
+
+@migrations()
+def m010_proposals(db: "Database") -> None:
+    """Create the table of tools that were proposed, in all their versions."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE proposals (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            name TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            principal TEXT NOT NULL,
+            run TEXT NOT NULL,
+            source TEXT NOT NULL,
+            tests TEXT NOT NULL,
+            status TEXT NOT NULL,
+            verdict TEXT,                         -- JSON object
+            proposed_at REAL NOT NULL,
+            decided_at REAL,
+            UNIQUE (name, version)
+        )""")
+
+
+@migrations()
+def m011_suspended(db: "Database") -> None:
+    """Create the table of model-written programs that wait in the middle of a call."""
+    execute = db.conn.execute
+    execute("""
+        CREATE TABLE suspended (
+            id TEXT NOT NULL PRIMARY KEY,
+            run TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            state BLOB NOT NULL,
+            waiting TEXT NOT NULL,                -- JSON object: the call that it waits for
+            suspended_at REAL NOT NULL
+        ) WITHOUT ROWID""")

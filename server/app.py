@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,33 +21,32 @@ from guildry.memory.store import Store
 from guildry.memory.tasks import TaskStore
 from guildry.server.announce import Announcer
 from guildry.server.asking.exchange import Exchanges
-from guildry.server.builtin import Builtin
+from guildry.server.builtin.builtin import builtin_tools
 from guildry.server.by_hand import ByHand
+from guildry.server.models import open_models, run_defaults
 from guildry.server.offers.following import Following
 from guildry.server.parts import BUILTIN, App
 from guildry.server.peers import Peers
 from guildry.server.run_tools import RunTools
 from guildry.server.tasks.tasks import Tasks
-from guildry.teams.orchestrator import Orchestrator, RunDefaults
-from guildry.tools.approval import Approval
-from guildry.tools.asked import waiting_word
-from guildry.tools.board import QuestionBoard
+from guildry.server.wanted import TEAM_SUFFIX, wanted_plugs
+from guildry.teams.orchestrator import Orchestrator
+from guildry.tools.asking.approval import Approval
+from guildry.tools.asking.asked import waiting_word
+from guildry.tools.asking.board import QuestionBoard
 from guildry.tools.dispatch import Dispatch
-from guildry.tools.grants import Limits
-from guildry.tools.plug import PlugLimits, Wanted
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.finding.index import ToolIndex
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import PlugLimits
 from guildry.tools.registry import Catalog
-from guildry.tools.search import ToolIndex
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from anyio.abc import TaskGroup
 
-    from guildry.server.config import ModelSetting, Settings
+    from guildry.server.config import Settings
     from guildry.teams.model import Model
-    from guildry.tools.board import OpenQuestion
-    from guildry.tools.plug import Opener, Plug
+    from guildry.tools.asking.board import OpenQuestion
+    from guildry.tools.plugs.plug import Opener, Plug
 
 __all__ = ["App", "open_app"]
 
@@ -55,7 +54,6 @@ log = structlog.get_logger()
 
 _DAY_S: Final = 86_400.0
 _EXPIRE_EVERY_S: Final = 3_600.0
-_TEAM_SUFFIX: Final = ".toml"
 
 
 @asynccontextmanager
@@ -77,7 +75,7 @@ async def open_app(
         catalog = Catalog()
         index = ToolIndex(catalog)
         stack.push_async_callback(index.aclose)
-        named = _models(settings, models or {}, stack)
+        named = open_models(settings, models or {}, stack)
         tasks = anyio.create_task_group()
         app = _assembled(settings, store, catalog, index, named, tasks)
         await stack.enter_async_context(app.plugs)
@@ -109,7 +107,7 @@ def _assembled(
         journal=journal,
         runs=runs,
         models=models,
-        defaults=_defaults(settings, models),
+        defaults=run_defaults(settings, models),
         tasks=tasks,
         index=index,
     )
@@ -201,7 +199,7 @@ def _team_files(orchestrator: Orchestrator) -> "Opener":
     """Return the opener of team files. Its module is imported when the first one comes."""
 
     def opened(source: str, name: str) -> "Plug | None":
-        if not source.endswith(_TEAM_SUFFIX):
+        if not source.endswith(TEAM_SUFFIX):
             return None
         from guildry.teams.team_file import team_files
 
@@ -220,7 +218,7 @@ def _skill_folders(settings: "Settings", limits: PlugLimits) -> "Opener":
         if not is_folder and source not in known:
             return None
         if not openers:
-            from guildry.tools.skills import skill_folders
+            from guildry.tools.skills.plug import skill_folders
 
             openers.append(skill_folders(settings.folder, known=known, limits=limits))
         return openers[0](source, name)
@@ -229,7 +227,7 @@ def _skill_folders(settings: "Settings", limits: PlugLimits) -> "Opener":
 
 
 def _start(app: App, tasks: "TaskGroup") -> None:
-    builtin = (*Builtin(app).tools(), *RunTools(app).tools(), *app.orchestrator.tools())
+    builtin = (*builtin_tools(app), *RunTools(app).tools(), *app.orchestrator.tools())
     app.catalog.replace(BUILTIN, builtin)
     app.catalog.subscribe(app.announcer.changed)
     app.catalog.subscribe(app.following.changed)
@@ -265,7 +263,7 @@ async def _keep_plugs(app: App) -> None:
 async def _open_plugs(app: App) -> None:
     """Open the configured plugs, then those that were plugged by hand, in their order."""
     try:
-        wanted = await _wanted(app)
+        wanted = await wanted_plugs(app)
         found = await app.plugs.plug_all(wanted, patience_s=app.settings.startup_wait_s)
     finally:
         app.ready.set()
@@ -277,26 +275,6 @@ async def _open_plugs(app: App) -> None:
             if plug.name not in told:  # else the board has logged it
                 log.warning("plug_failed", plug=plug.name, error=str(each))
     log.info("plugs_opened", plugs=len(found), failed=failed, tools=len(app.catalog.current))
-
-
-async def _wanted(app: App) -> "Sequence[Wanted]":
-    settings = app.settings
-    configured = [Wanted(plug.source, name, plug.env) for name, plug in settings.plugs.items()]
-    teams = [Wanted(str(file), file.stem) for path in settings.teams for file in await _files(path)]
-    skills: list[Wanted] = []
-    if settings.skills:
-        from guildry.tools.skills import skill_sources
-
-        skills = skill_sources(settings.skills)
-    return [*configured, *teams, *skills, *await app.by_hand.wanted()]
-
-
-async def _files(path: "Path") -> "list[Path]":
-    """Return the team files of a folder, or the file itself; if it is not there, the board says."""
-    folder = anyio.Path(path)
-    if not await folder.is_dir():
-        return [path]
-    return sorted([path / each.name async for each in folder.glob(f"*{_TEAM_SUFFIX}")])
 
 
 async def _tidy(app: App) -> None:
@@ -315,31 +293,3 @@ async def _tidy(app: App) -> None:
             await anyio.sleep(_EXPIRE_EVERY_S)
     except GuildryError as error:
         log.error("tidying_failed", error=str(error))
-
-
-def _models(
-    settings: "Settings", given: "Mapping[str, Model]", stack: AsyncExitStack
-) -> "Mapping[str, Model]":
-    models: dict[str, Model] = {name: _model(setting) for name, setting in settings.models.items()}
-    named = settings.model
-    if named is not None and named not in models and (found := settings.default_model):
-        models[named] = _model(found)
-    for model in models.values():
-        stack.push_async_callback(model.aclose)
-    return {**models, **given}
-
-
-def _model(setting: "ModelSetting") -> "Model":
-    from guildry.server.endpoints import FirstModel, chat_model
-
-    return chat_model(setting, setting.model) if setting.model else FirstModel(setting)
-
-
-def _defaults(settings: "Settings", models: "Mapping[str, Model]") -> RunDefaults:
-    limits = Limits(
-        tokens=settings.run_tokens,
-        calls=settings.run_calls,
-        agents=settings.run_agents,
-        wall_s=settings.run_wall_s,
-    )
-    return RunDefaults(limits=limits, model=settings.model or next(iter(models), None))

@@ -6,14 +6,14 @@ import anyio
 import structlog
 
 from guildry.errors import GuildryError, PlugError
-from guildry.tools.plug import Wanted
+from guildry.tools.plugs.plug import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from guildry.memory.sources import SourceStore
     from guildry.server.peers import Peers
-    from guildry.tools.plugs import PlugBoard
+    from guildry.tools.plugs.board import PlugBoard
 
 __all__ = ["ByHand"]
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from guildry.errors import ConfigError
 from guildry.server.http.settings import HttpSetting
+from guildry.server.plug_settings import PlugSetting
 
 __all__ = [
     "FILE_NAME",
@@ -33,19 +34,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 _PREFIX: Final = "GUILDRY_"
 _NOT_SETTINGS: Final = {"GUILDRY_CONFIG"}
-
-
-class PlugSetting(BaseModel):
-    """A source of tools that is plugged in at the start."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: str = Field(min_length=1, description="A path, a URL or a command line.")
-    env: dict[str, str] = Field(
-        default_factory=dict,
-        description="Environment variables of its process; `$NAME` takes the value from Guildry's.",
-    )
-    pinned: bool = Field(default=False, description="List its tools even beyond `listed_tools`.")
 
 
 class ModelSetting(BaseModel):
@@ -90,7 +78,7 @@ class Settings(BaseModel):
     )
     plugs: dict[str, PlugSetting] = Field(
         default_factory=dict,
-        description="Sources of tools by name: `[plugs.NAME]` with `source`, `env`, `pinned`.",
+        description="Sources of tools by name: `[plugs.NAME]` with `source` and more; see below.",
     )
     teams: tuple[Path, ...] = Field(default=(), description="Team files, or folders of them.")
     skills: tuple[Path, ...] = Field(
@@ -230,7 +218,8 @@ class Settings(BaseModel):
     def secrets(self) -> frozenset[str]:
         """Return the values that must never be logged or shown."""
         keys = {model.api_key() for model in self.models.values()}
-        given = {value for plug in self.plugs.values() for value in plug.env.values()}
+        plugs = self.plugs.values()
+        given = {value for p in plugs for value in (*p.env.values(), *p.headers.values())}
         return frozenset(value for value in keys | given if value)
 
 
@@ -280,10 +269,7 @@ def load_settings(flags: Mapping[str, object], *, cwd: Path) -> Settings:
     except ValidationError as error:
         raise ConfigError(refusal(error, located, Settings.model_json_schema())) from None
     _check_model(settings)
-    plugs = {
-        name: plug.model_copy(update={"env": _expand(name, plug.env)})
-        for name, plug in settings.plugs.items()
-    }
+    plugs = {name: plug.expanded(name) for name, plug in settings.plugs.items()}
     return settings.model_copy(update={"plugs": plugs})
 
 
@@ -311,19 +297,6 @@ def _check_model(settings: Settings) -> None:
         return
     named = ", ".join(f"`{known}`" for known in settings.models) or "none is configured"
     raise ConfigError(f"`model` is {name!r}: give a URL, or a name from `models` ({named})")
-
-
-def _expand(plug: str, env: Mapping[str, str]) -> dict[str, str]:
-    expanded: dict[str, str] = {}
-    for name, value in env.items():
-        taken = value[1:] if value.startswith("$") and value[1:].isidentifier() else None
-        if taken is not None and taken not in os.environ:
-            raise ConfigError(
-                f"`plugs.{plug}.env.{name}` takes `${taken}`, which is not set: set it, or "
-                f"write the value"
-            )
-        expanded[name] = value if taken is None else os.environ[taken]
-    return expanded
 
 
 def _environment() -> dict[str, Any]:

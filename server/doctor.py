@@ -19,7 +19,7 @@ from guildry.server.config import find_file, unknown_variables
 
 if TYPE_CHECKING:
     from guildry.server.config import ModelSetting, Settings
-    from guildry.tools.plug import Wanted
+    from guildry.tools.plugs.plug import Wanted
 
 __all__ = ["Finding", "Status", "examine", "is_healthy"]
 
@@ -208,12 +208,12 @@ async def _sglang() -> list[Finding]:
 
 
 async def _plugs(settings: "Settings") -> list[Finding]:
-    from guildry.tools.plug import PlugLimits, Wanted
-    from guildry.tools.plugs import PlugBoard
+    from guildry.tools.plugs.board import PlugBoard
+    from guildry.tools.plugs.plug import PlugLimits, Wanted
     from guildry.tools.registry import Catalog
-    from guildry.tools.skills import skill_folders, skill_sources
+    from guildry.tools.skills.plug import skill_folders, skill_sources
 
-    wanted = [Wanted(plug.source, name, plug.env) for name, plug in settings.plugs.items()]
+    wanted = [Wanted(plug.source, name, plug.options()) for name, plug in settings.plugs.items()]
     wanted += skill_sources(settings.skills)
     wanted += [each for each in await _kept(settings) if each.name not in settings.plugs]
     if not wanted:
@@ -242,7 +242,7 @@ async def _kept(settings: "Settings") -> "list[Wanted]":
     """Return the sources that were plugged by hand; none where the database cannot be read."""
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
-    from guildry.tools.plug import Wanted
+    from guildry.tools.plugs.plug import Wanted
 
     if not await anyio.Path(settings.database).exists():
         return []

@@ -28,7 +28,7 @@ from pydantic_core import to_json
 
 from guildry.errors import ToolProtocolError
 from guildry.server.asking.inputs import client_takes
-from guildry.server.builtin import CALL_TOOL
+from guildry.server.builtin.calling import CALL_TOOL
 from guildry.tools.registry import UnknownTool
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from guildry.teams.model import Model
     from guildry.teams.orchestrator import Orchestrator
     from guildry.teams.run import Team
-    from guildry.tools.approval import Approval
-    from guildry.tools.board import QuestionBoard
+    from guildry.tools.asking.approval import Approval
+    from guildry.tools.asking.board import QuestionBoard
     from guildry.tools.dispatch import Dispatch
-    from guildry.tools.plugs import PlugBoard
+    from guildry.tools.finding.index import ToolIndex
+    from guildry.tools.plugs.board import PlugBoard
     from guildry.tools.registry import Catalog
-    from guildry.tools.search import ToolIndex
 
 __all__ = ["BUILTIN", "LOCAL", "App"]
 

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from guildry.errors import QuestionNotFound, RunNotFound, ToolRetry
-from guildry.server.builtin import parameters, structured
+from guildry.server.builtin.schemas import parameters, structured
 from guildry.server.offers.resources import may_see
 from guildry.server.parts import BUILTIN, App
+from guildry.tools.asking.questions import Answer
+from guildry.tools.asking.replies import reply_to
 from guildry.tools.base import READS, SOME_OBJECT, Call, Effects, Invoke, Json, Outcome, Tool
-from guildry.tools.questions import Answer
-from guildry.tools.replies import reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guildry.memory.runs import RunRecord
-    from guildry.tools.board import OpenQuestion
+    from guildry.tools.asking.board import OpenQuestion
     from guildry.tools.caller import Caller
 
 __all__ = ["RunTools"]

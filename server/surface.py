@@ -11,7 +11,7 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp_types import Icon
 
 import guildry
-from guildry.server.builtin import CALL_TOOL
+from guildry.server.builtin.calling import CALL_TOOL
 from guildry.server.instructions import DESCRIPTION, ICON, instructions
 from guildry.server.methods import (
     completion,
@@ -30,10 +30,10 @@ from guildry.server.offers.resources import Resources
 from guildry.server.offers.suggest import Suggestions
 from guildry.server.parts import LOCAL
 from guildry.server.wire import StructuredForm, result_to_wire
+from guildry.tools.asking.questions import Channel
 from guildry.tools.base import Json, Log, Progress, Tool
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Channel
 
 if TYPE_CHECKING:
     from mcp.server.models import InitializationOptions

@@ -6,14 +6,14 @@ from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from guildry.errors import ToolRetry
+from guildry.tools.asking.board import DEADLINE
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import Call, Effects, Json, Outcome, Text, Tool
-from guildry.tools.board import DEADLINE
-from guildry.tools.questions import Answer, Question
 from guildry.tools.schema import as_list, as_object, schema_fault
 
 if TYPE_CHECKING:
+    from guildry.tools.asking.questions import Ask
     from guildry.tools.caller import Caller
-    from guildry.tools.questions import Ask
 
 __all__ = ["ASK", "ask_tool"]
 

@@ -34,7 +34,7 @@ from guildry.tools.registry import Catalog, nearest
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from guildry.tools.search import ToolIndex
+    from guildry.tools.finding.index import ToolIndex
 
 __all__ = ["Finished", "Orchestrator", "RunDefaults"]
 

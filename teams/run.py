@@ -23,7 +23,7 @@ from guildry.tools.grants import Grant, Limits
 if TYPE_CHECKING:
     from anyio.abc import ObjectReceiveStream
 
-    from guildry.tools.search import ToolIndex
+    from guildry.tools.finding.index import ToolIndex
 
 __all__ = ["Live", "Run", "Team"]
 

@@ -14,7 +14,7 @@ from guildry.teams.plan_and_execute import PlanAndExecute, Worker
 from guildry.teams.run import Team
 from guildry.teams.team import Conductor, Solo, team_tool
 from guildry.tools.grants import Limits
-from guildry.tools.plug import Loaded, Opener, Plug, Watched
+from guildry.tools.plugs.plug import Loaded, Opener, Plug, Watched
 from guildry.tools.registry import nearest
 
 __all__ = ["TeamFile", "read_team", "team_files"]

@@ -191,8 +191,8 @@ class Call:
         tool: what is called.
         caller: a `guildry.tools.caller.Caller`.
         progress: where word of progress goes.
-        ask: puts a question to whoever made the call (`guildry.tools.questions.Ask`), or None
-            where nobody can be asked.
+        ask: puts a question to whoever made the call (`guildry.tools.asking.questions.Ask`), or
+            None where nobody can be asked.
         touch: says that the resource at a URI, of the tool's own plug, is another one now. Set
             for Python functions; may be called in any thread.
     """

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from guildry.tools.asking.questions import Channel
 from guildry.tools.base import Log, Progress
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Channel
 
 __all__ = ["Caller", "Meter", "Unmetered"]
 

@@ -29,11 +29,11 @@ from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Reference
 from guildry.memory.store import storable
+from guildry.tools.asking.board import QuestionBoard
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import Call, Json, Outcome, Result, Text, Tool
-from guildry.tools.board import QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.passing import pass_references
-from guildry.tools.questions import Answer, Question
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import ResultContract, size_of
 from guildry.tools.schema import as_list, as_object, check_arguments

@@ -14,9 +14,9 @@ from assembled import Parts, assemble
 
 from guildry.tools.base import Call, Tool
 from guildry.tools.caller import Caller
-from guildry.tools.functions import effects, reads, tool_from
 from guildry.tools.grants import Grant
-from guildry.tools.threads import DaemonThreads
+from guildry.tools.python.functions import effects, reads, tool_from
+from guildry.tools.python.threads import DaemonThreads
 
 TEXT = "a short text"
 LONG = "0123456789" * 1024

@@ -18,9 +18,9 @@ from guildry.teams.model import Model
 from guildry.teams.orchestrator import Orchestrator
 from guildry.teams.run import Run
 from guildry.tools.caller import Caller
-from guildry.tools.functions import reads, tool_from
 from guildry.tools.grants import Grant, Limits
-from guildry.tools.threads import DaemonThreads
+from guildry.tools.python.functions import reads, tool_from
+from guildry.tools.python.threads import DaemonThreads
 
 
 @reads

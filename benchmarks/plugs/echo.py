@@ -1,6 +1,6 @@
 """An echo tool that says that it only reads."""
 
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 
 @reads

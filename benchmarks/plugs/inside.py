@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 
 @reads

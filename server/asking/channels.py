@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from guildry.server.announce import connection_of
 from guildry.server.asking.inputs import UnfitAnswer, answer_of, client_takes, request_of
 from guildry.server.methods.logging import LEVEL_STATE
+from guildry.tools.asking.questions import Answer, Channel, Question, QuestionKind
 from guildry.tools.base import Json, Log
-from guildry.tools.questions import Answer, Channel, Question, QuestionKind
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

@@ -19,8 +19,8 @@ from guildry.server.asking.channels import Contact, SessionChannel, log_of
 from guildry.server.asking.held import Held, Work
 from guildry.server.asking.inputs import UnfitAnswer, answer_of, client_takes
 from guildry.server.asking.seal import Seal, binding_of
+from guildry.tools.asking.questions import Channel
 from guildry.tools.base import Json
-from guildry.tools.questions import Channel
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp_types import InputResponseRequestParams
     from pydantic import BaseModel
 
-    from guildry.tools.board import QuestionBoard
+    from guildry.tools.asking.board import QuestionBoard
 
 __all__ = ["Exchanges"]
 

@@ -14,8 +14,8 @@ import anyio
 
 from guildry.server.asking.channels import ClientLog, Contact, log_of
 from guildry.server.asking.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
+from guildry.tools.asking.questions import Answer, Question, QuestionKind
 from guildry.tools.base import Json
-from guildry.tools.questions import Answer, Question, QuestionKind
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -43,7 +43,7 @@ class _Open:
 
 
 class Held:
-    """One call. Satisfies `guildry.tools.questions.Channel`.
+    """One call. Satisfies `guildry.tools.asking.questions.Channel`.
 
     Args:
         id: names it to those who may come back to it.

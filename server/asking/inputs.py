@@ -12,8 +12,8 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
+from guildry.tools.asking.questions import Answer, Question, QuestionKind
 from guildry.tools.base import Json
-from guildry.tools.questions import Answer, Question, QuestionKind
 
 __all__ = ["NOTHING", "UnfitAnswer", "answer_of", "client_takes", "request_of"]
 

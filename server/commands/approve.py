@@ -17,7 +17,7 @@ from guildry.server.commands.perform import perform, write
 
 if TYPE_CHECKING:
     from guildry.server.config import Settings
-    from guildry.tools.board import QuestionBoard
+    from guildry.tools.asking.board import QuestionBoard
 
 __all__ = ["approve"]
 
@@ -95,7 +95,7 @@ async def _reached(settings: "Settings") -> AsyncGenerator[_Way]:
 async def _kept(settings: "Settings") -> "AsyncGenerator[QuestionBoard]":
     from guildry.memory.questions import QuestionStore
     from guildry.memory.store import Store
-    from guildry.tools.board import QuestionBoard
+    from guildry.tools.asking.board import QuestionBoard
 
     async with Store.open(settings.database) as store:
         yield QuestionBoard(QuestionStore(store), wait_s=settings.ask_wait_s)
@@ -107,8 +107,8 @@ async def _open(board: "QuestionBoard") -> list[dict[str, Any]]:
 
 async def _answered(board: "QuestionBoard", given: dict[str, Any]) -> dict[str, Any]:
     from guildry.server.parts import LOCAL
-    from guildry.tools.questions import Answer
-    from guildry.tools.replies import reply_to
+    from guildry.tools.asking.questions import Answer
+    from guildry.tools.asking.replies import reply_to
 
     asked = {each.id: each for each in await board.open()}.get(given["question"])
     if asked is None:

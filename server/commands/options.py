@@ -96,7 +96,7 @@ def flags_of(given: Flags) -> Flags:
 
 def _named(text: str) -> tuple[str, str]:
     """Split `NAME=SOURCE`; a source without a name is called after what it is."""
-    from guildry.tools.sources import derive_name
+    from guildry.tools.plugs.sources import derive_name
 
     named = re.fullmatch(r"([A-Za-z][A-Za-z0-9_-]*)=(.+)", text, re.DOTALL)
     return (named[1], named[2]) if named is not None else (derive_name(text, Path.cwd()), text)

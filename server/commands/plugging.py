@@ -66,11 +66,11 @@ async def _try(source: str, name: str | None, settings: "Settings") -> dict[str,
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
     from guildry.server.peers import Peers
-    from guildry.tools.plug import PlugLimits
-    from guildry.tools.plugs import PlugBoard
+    from guildry.tools.plugs.board import PlugBoard
+    from guildry.tools.plugs.plug import PlugLimits
+    from guildry.tools.plugs.sources import derive_name
     from guildry.tools.registry import Catalog, tool_name
-    from guildry.tools.skills import skill_folders
-    from guildry.tools.sources import derive_name
+    from guildry.tools.skills.plug import skill_folders
 
     wanted = tool_name(name or derive_name(source, settings.folder))
     async with Store.open(settings.database) as store:

@@ -150,7 +150,7 @@ async def _call(
 
 async def _hear(progress: float, total: float | None, message: str | None) -> None:
     """Tell, on the standard error, that the call waits for a person, and for which command."""
-    from guildry.tools.asked import WAITS
+    from guildry.tools.asking.asked import WAITS
 
     if message is not None and message.startswith(WAITS):
         typer.echo(f"guildry: the call {message}", err=True)

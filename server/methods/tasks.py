@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from guildry.memory.tasks import TaskRecord
     from guildry.server.surface import Surface
+    from guildry.tools.asking.questions import Channel
     from guildry.tools.base import Json, Tool
-    from guildry.tools.questions import Channel
 
 __all__ = [
     "EXTENSION",

@@ -18,9 +18,9 @@ from guildry.tools.registry import nearest
 if TYPE_CHECKING:
     from guildry.server.offers.suggest import Suggestions
     from guildry.server.parts import App
+    from guildry.tools.asking.questions import Channel
     from guildry.tools.base import Log, Tool
     from guildry.tools.caller import Caller
-    from guildry.tools.questions import Channel
 
 __all__ = ["Prompts", "team_of"]
 

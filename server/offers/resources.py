@@ -24,10 +24,10 @@ from guildry.server.offers.wire import contents_to_wire, resource_to_wire, templ
 
 if TYPE_CHECKING:
     from guildry.server.parts import App
+    from guildry.tools.asking.questions import Channel
     from guildry.tools.base import Log
     from guildry.tools.caller import Caller
     from guildry.tools.offers import Resource, Template
-    from guildry.tools.questions import Channel
 
 __all__ = ["ResourceNotFound", "Resources", "may_see", "run_json"]
 

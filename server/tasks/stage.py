@@ -6,7 +6,7 @@ import anyio
 
 if TYPE_CHECKING:
     from guildry.server.tasks.task import LiveTask
-    from guildry.tools.questions import Answer, Channel, Question, QuestionKind
+    from guildry.tools.asking.questions import Answer, Channel, Question, QuestionKind
 
 __all__ = ["Stage"]
 
@@ -17,8 +17,8 @@ _QUESTIONS_FIRST_S: Final = 1.0
 class Stage:
     """The way from a call to its client: the call's own request at first, then the task.
 
-    Satisfies `guildry.tools.questions.Channel`. Questions that leave everything as it was are put
-    on the request while there is no task yet; with the first other one the task begins.
+    Satisfies `guildry.tools.asking.questions.Channel`. Questions that leave everything as it was
+    are put on the request while there is no task yet; with the first other one the task begins.
 
     Args:
         live: the task that it is, or is to become.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from guildry.server.asking.inputs import UnfitAnswer, answer_of, request_of
-from guildry.tools.questions import Answer
+from guildry.tools.asking.questions import Answer
 
 if TYPE_CHECKING:
     from mcp_types import ClientCapabilities
 
     from guildry.memory.tasks import TaskRecord, TaskStatus
-    from guildry.tools.questions import Question
+    from guildry.tools.asking.questions import Question
 
 __all__ = ["LiveTask"]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mcp_types import ClientCapabilities
 
     from guildry.teams.orchestrator import Orchestrator
+    from guildry.tools.asking.questions import Channel
     from guildry.tools.base import Progress
-    from guildry.tools.questions import Channel
 
 __all__ = ["TaskCall", "TaskPlan", "Tasks", "Work"]
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import anyio
 
+from guildry.tools.asking.questions import Answer, Ask, Question
 from guildry.tools.base import Block, Call, Embedded, Media, Text
-from guildry.tools.functions import prompt, reads, resource
-from guildry.tools.questions import Answer, Ask, Question
+from guildry.tools.python import prompt, reads, resource
 
 PIXEL: Final = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"

@@ -8,8 +8,8 @@ from typing import Any, Final
 import anyio
 
 from guildry.errors import ToolFailed, ToolProtocolError
-from guildry.tools.decorators import reads, tool
-from guildry.tools.questions import Answer, Ask, Question
+from guildry.tools.asking.questions import Answer, Ask, Question
+from guildry.tools.python.decorators import reads, tool
 
 _CONFIRM: Final[dict[str, Any]] = {
     "type": "object",

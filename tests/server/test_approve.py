@@ -22,14 +22,14 @@ from guildry.memory.questions import QuestionStore
 from guildry.memory.store import Store
 from guildry.server.commands.exits import Exit
 from guildry.server.surface import build_server
+from guildry.tools.asking.board import QuestionBoard
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import Call, Effects, Outcome, Text, Tool
-from guildry.tools.board import QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Answer, Question
 
 TOOLS = '''
-from guildry.tools.functions import effects
+from guildry.tools.python import effects
 
 
 @effects(destructive=True)

@@ -18,8 +18,8 @@ from mcp_types import (
 )
 
 from guildry.server.surface import build_server
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import READS, Call, Outcome, Text, Tool
-from guildry.tools.questions import Answer, Question
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 MESSAGES: Mapping[str, Any] = {

@@ -21,8 +21,8 @@ from guildry.server.app import App
 from guildry.server.asking.exchange import Exchanges
 from guildry.server.http.endpoint import serve_http
 from guildry.server.surface import USER_SCOPES, Surface, build_server
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import READS, Call, Effects, Invoke, Outcome, Text, Tool
-from guildry.tools.questions import Answer, Question
 
 MODERN = "2026-07-28"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -666,7 +666,7 @@ async def test_what_a_parked_call_tells_is_told_to_nobody(opened: Any) -> None:
 PLUG = '''
 from pathlib import Path
 
-from guildry.tools.decorators import effects
+from guildry.tools.python.decorators import effects
 
 
 @effects(destructive=True)

@@ -9,7 +9,7 @@ from guildry.errors import UsageError
 from guildry.server.config import Settings, load_settings
 from guildry.server.init import create
 from guildry.teams.team_file import read_team
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
 from guildry.tools.registry import Catalog
 
 

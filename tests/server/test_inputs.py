@@ -6,7 +6,7 @@ import pytest
 from mcp_types import ClientCapabilities
 
 from guildry.server.asking.inputs import NOTHING, UnfitAnswer, answer_of, client_takes, request_of
-from guildry.tools.questions import Answer, Question
+from guildry.tools.asking.questions import Answer, Question
 
 FORM: dict[str, Any] = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
 SAMPLE: dict[str, Any] = {

@@ -12,8 +12,8 @@ from guildry.errors import ToolProtocolError
 from guildry.server.lane import LANE_VERSIONS, Lane
 from guildry.server.lines import serve_lines
 from guildry.server.surface import USER_SCOPES, Surface
+from guildry.tools.asking.questions import Question
 from guildry.tools.base import Call, Effects, Link, Media, Outcome, Text, Tool
-from guildry.tools.questions import Question
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"

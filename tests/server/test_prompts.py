@@ -12,10 +12,10 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from guildry.errors import ToolFailed, ToolRetry
 from guildry.server.surface import USER_SCOPES, build_server
 from guildry.teams.team import Solo
+from guildry.tools.asking.questions import Question
 from guildry.tools.base import Embedded, Icon, Link, Media, Text
 from guildry.tools.caller import Caller
 from guildry.tools.offers import Message, Messages, Offers, Prompt, PromptArgument
-from guildry.tools.questions import Question
 
 ERAS = pytest.mark.parametrize("era", ["auto", "legacy"])
 

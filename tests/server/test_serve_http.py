@@ -26,7 +26,7 @@ from mcp import Client
 PLUG = '''
 import anyio
 
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 
 @reads

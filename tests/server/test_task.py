@@ -13,7 +13,7 @@ from mcp_types import ClientCapabilities
 from guildry.memory.tasks import TaskRecord
 from guildry.server.asking.inputs import UnfitAnswer
 from guildry.server.tasks.task import LiveTask
-from guildry.tools.questions import Answer, Question
+from guildry.tools.asking.questions import Answer, Question
 
 ALLOWED = {
     "working": {"working", "input_required", "completed", "failed", "cancelled"},

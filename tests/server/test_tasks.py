@@ -20,8 +20,8 @@ from guildry.memory.tasks import INTERRUPTED, TaskRecord, TaskStore
 from guildry.server.surface import build_server
 from guildry.teams.scripted import ScriptedModel, call
 from guildry.teams.team import Solo
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import Call, Effects, Outcome, Text, Tool
-from guildry.tools.questions import Answer, Question
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -17,7 +17,7 @@ from guildry.memory.store import Store
 from guildry.memory.tasks import TaskStore
 from guildry.server.surface import USER_SCOPES, build_server
 from guildry.server.tasks.tasks import TaskCall, TaskPlan, Tasks
-from guildry.tools.questions import Answer, Question, QuestionKind
+from guildry.tools.asking.questions import Answer, Question, QuestionKind
 
 DONE: Mapping[str, Any] = {"result": {"content": []}}
 PLAN = TaskPlan(principal="ann", tool="dig", may_ask_first=True)

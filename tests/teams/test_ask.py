@@ -26,13 +26,13 @@ from guildry.teams.run import Team
 from guildry.teams.scripted import Program, ScriptedModel, call
 from guildry.teams.team import Finished, Solo, team_tool
 from guildry.teams.team_file import read_team
-from guildry.tools.approval import Approval
+from guildry.tools.asking.approval import Approval
+from guildry.tools.asking.board import OpenQuestion, QuestionBoard
+from guildry.tools.asking.questions import Answer, Channel, Question, QuestionKind
 from guildry.tools.base import Call, Effects, Outcome, Text, Tool
-from guildry.tools.board import OpenQuestion, QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Answer, Channel, Question, QuestionKind
 from guildry.tools.registry import Catalog
 
 ANN = Caller(grant=Grant.root("ann", depth=6), run="ann")

@@ -28,9 +28,9 @@ from guildry.teams.team import Finished
 from guildry.tools.base import READS, Call, Invoke, Outcome, Text, Tool
 from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch
+from guildry.tools.finding.index import ToolIndex
 from guildry.tools.grants import Grant, Limits
 from guildry.tools.registry import Catalog
-from guildry.tools.search import ToolIndex
 
 LOCAL = Caller(grant=Grant.root("local", depth=4), run="local")
 TABLE = [{"id": n, "total": n * 10} for n in range(1_000)]

@@ -24,8 +24,8 @@ from guildry.teams.team_file import TeamFile, read_team, team_files
 from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.grants import Grant, Limits
-from guildry.tools.plug import Watched
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import Watched
 from guildry.tools.registry import Catalog, Change
 
 SOLO = """\

@@ -12,8 +12,8 @@ import anyio.abc
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from guildry.tools.plug import PlugLimits
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import PlugLimits
 from guildry.tools.registry import Catalog
 
 SERVERS = Path(__file__).parent / "servers"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from guildry.tools.admission import admit
 from guildry.tools.base import Embedded
 from guildry.tools.offers import Messages, Offers, Prompt, PromptArgument, Resource, Template
-from guildry.tools.plug import Loaded, Quarantined
+from guildry.tools.plugs.admission import admit
+from guildry.tools.plugs.plug import Loaded, Quarantined
 
 
 async def get(arguments: Mapping[str, str], caller: Any) -> Messages:

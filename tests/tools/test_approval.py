@@ -17,14 +17,14 @@ from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
 from guildry.memory.questions import QuestionStore
 from guildry.memory.store import Store
-from guildry.tools.approval import Approval, AskDestructive
+from guildry.tools.asking.approval import Approval, AskDestructive
+from guildry.tools.asking.board import OpenQuestion, QuestionBoard
+from guildry.tools.asking.questions import Answer
 from guildry.tools.base import READS, Call, Effects, Outcome, Text, Tool
-from guildry.tools.board import OpenQuestion, QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.grants import Grant
-from guildry.tools.plugs import PlugBoard
-from guildry.tools.questions import Answer
+from guildry.tools.plugs.board import PlugBoard
 from guildry.tools.registry import Catalog
 
 ME = Grant.root("ann", depth=4)

@@ -19,10 +19,10 @@ from guildry.errors import QuestionNotFound, StoreError, ToolFailed, ToolRetry
 from guildry.memory.journal import Journal
 from guildry.memory.questions import QuestionStore
 from guildry.memory.store import Store
-from guildry.tools.board import OpenQuestion, QuestionBoard
+from guildry.tools.asking.board import OpenQuestion, QuestionBoard
+from guildry.tools.asking.questions import Answer, Channel, Question, QuestionKind
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Answer, Channel, Question, QuestionKind
 
 MAY_I = Question(key="k", kind="approval", message="May I?", tool="wipe")
 NAME = Question(

@@ -15,6 +15,8 @@ from guildry.memory.objects import ObjectStore
 from guildry.memory.questions import QuestionStore
 from guildry.memory.references import INLINE_SHAPE
 from guildry.memory.store import Store
+from guildry.tools.asking.board import QuestionBoard
+from guildry.tools.asking.questions import Answer, Question
 from guildry.tools.base import (
     READS,
     REFERENCE_FORMAT,
@@ -28,11 +30,9 @@ from guildry.tools.base import (
     Text,
     Tool,
 )
-from guildry.tools.board import QuestionBoard
 from guildry.tools.caller import Caller
 from guildry.tools.dispatch import Dispatch, Intent
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Answer, Question
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import BYTES_PER_TOKEN, size_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guildry.tools.frontmatter import FrontmatterError, read_frontmatter
+from guildry.tools.skills.frontmatter import FrontmatterError, read_frontmatter
 
 WORDS = st.text("abc xyz:#-[]{}'\"\\é漢&*!|>%@,?\n\t", max_size=20)
 SCALARS = (

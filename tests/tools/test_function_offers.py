@@ -9,22 +9,23 @@ import anyio
 import pytest
 
 from guildry.errors import PlugError, ToolFailed, ToolRetry
+from guildry.tools.asking.questions import Answer, Question, QuestionKind
 from guildry.tools.base import Call, Effects, Embedded, Icon, Json, Media, Outcome, Text
 from guildry.tools.caller import Caller
-from guildry.tools.functions import UnfitFunction, effects, prompt, reads, tool, tool_from
 from guildry.tools.grants import Grant
 from guildry.tools.offers import Message, Messages, PromptArgument
-from guildry.tools.plugs import PlugBoard, PlugReport
-from guildry.tools.questions import Answer, Question, QuestionKind
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import PlugReport
+from guildry.tools.python.functions import UnfitFunction, effects, prompt, reads, tool, tool_from
+from guildry.tools.python.threads import DaemonThreads
 from guildry.tools.registry import Catalog
-from guildry.tools.threads import DaemonThreads
 
 IMPORTS = """
 from typing import Any, Literal
 from guildry.tools.base import Call, Embedded, Icon, Media, Text
-from guildry.tools.functions import prompt, reads, resource, tool
+from guildry.tools.python import prompt, reads, resource, tool
 from guildry.tools.offers import Message, Messages
-from guildry.tools.questions import Ask, Question
+from guildry.tools.asking.questions import Ask, Question
 """
 
 

@@ -19,9 +19,9 @@ from typing_extensions import TypedDict
 
 from guildry.errors import ToolFailed, ToolRetry
 from guildry.tools.base import READS, Call, Effects, Json, Link, Media, Outcome, Text, Tool
-from guildry.tools.functions import UnfitFunction, effects, reads, tool_from
+from guildry.tools.python.functions import UnfitFunction, effects, reads, tool_from
+from guildry.tools.python.threads import DaemonThreads
 from guildry.tools.schema import schema_fault
-from guildry.tools.threads import DaemonThreads
 
 
 def make(function: Callable[..., Any]) -> Tool:

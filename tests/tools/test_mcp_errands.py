@@ -10,10 +10,10 @@ import pytest
 import structlog.testing
 
 from guildry.errors import RunError, ToolFailed
+from guildry.tools.asking.questions import Answer, Question, QuestionKind
 from guildry.tools.base import Call, Json, Outcome, Text
 from guildry.tools.caller import Caller
 from guildry.tools.grants import Grant
-from guildry.tools.questions import Answer, Question, QuestionKind
 
 if TYPE_CHECKING:
     from guildry.tools.offers import Messages

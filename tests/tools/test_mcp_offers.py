@@ -8,8 +8,8 @@ import pytest
 from guildry.errors import ToolFailed, ToolProtocolError, ToolRetry
 from guildry.tools.base import Call, Effects, Embedded, Icon, Json, Media, Outcome, Text
 from guildry.tools.offers import Message, Messages, PromptArgument
-from guildry.tools.plug import Quarantined
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import Quarantined
 from guildry.tools.registry import Catalog, Change
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from guildry.tools.base import (
     Outcome,
     Text,
 )
-from guildry.tools.plug import PlugLimits, Quarantined
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.options import PlugOptions
+from guildry.tools.plugs.plug import PlugLimits, Quarantined
 from guildry.tools.registry import Catalog, Change
 
 SERVERS = Path(__file__).parent / "servers"
@@ -318,7 +319,7 @@ async def test_a_server_gets_the_usual_variables_and_the_declared_ones_alone(
     catalog = Catalog()
     with anyio.fail_after(30):
         async with PlugBoard(catalog, limits=QUICK) as board:
-            await board.plug(command("legacy"), env={"DECLARED": "1"})
+            await board.plug(command("legacy"), options=PlugOptions(env={"DECLARED": "1"}))
 
             names = said(await ask(catalog, "environment")).split()
 
@@ -563,7 +564,7 @@ HOST = """
 import sys
 import anyio
 from guildry.tools.base import Call
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
 from guildry.tools.registry import Catalog
 
 async def main():

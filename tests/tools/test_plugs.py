@@ -10,7 +10,8 @@ import pytest
 
 from guildry.errors import PlugError, ToolFailed
 from guildry.tools.base import Call, Json, Outcome, Text, Tool
-from guildry.tools.plug import (
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import (
     Loaded,
     PlugLimits,
     PlugReport,
@@ -19,9 +20,8 @@ from guildry.tools.plug import (
     Wanted,
     Watched,
 )
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.sources import derive_name
 from guildry.tools.registry import Catalog, UnknownTool
-from guildry.tools.sources import derive_name
 
 CRASH = shlex.join([sys.executable, str(Path(__file__).parent / "servers" / "crash.py")])
 QUICK = PlugLimits(start_s=10, close_s=0.5, drain_s=5)

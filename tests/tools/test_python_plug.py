@@ -9,8 +9,8 @@ import pytest
 
 from guildry.errors import PlugError
 from guildry.tools.base import READS, Call, Outcome, Text
-from guildry.tools.plug import Loaded, PlugLimits, Quarantined
-from guildry.tools.python_plug import PythonPlug
+from guildry.tools.plugs.plug import Loaded, PlugLimits, Quarantined
+from guildry.tools.python.plug import PythonPlug
 
 LIMITS = PlugLimits(start_s=5)
 
@@ -40,7 +40,7 @@ async def test_public_functions_defined_in_a_file_are_its_tools_in_order(tmp_pat
     file = tmp_path / "words.py"
     file.write_text(
         "from os.path import join\n"
-        "from guildry.tools.functions import reads\n"
+        "from guildry.tools.python import reads\n"
         "class Helper: ...\n"
         "def second() -> str:\n    return 'two'\n"
         "@reads\ndef first() -> str:\n    '''Be first.'''\n    return 'one'\n"

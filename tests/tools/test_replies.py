@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guildry.errors import ToolRetry
-from guildry.tools.questions import Answer, Question
-from guildry.tools.replies import checked, reply_to
+from guildry.tools.asking.questions import Answer, Question
+from guildry.tools.asking.replies import checked, reply_to
 
 MAY_I = Question(key="k", kind="approval", message="May I?")
 

@@ -12,11 +12,11 @@ import pytest
 from guildry.errors import PlugError, ToolRetry
 from guildry.tools.base import Embedded
 from guildry.tools.offers import Skill
-from guildry.tools.plug import PlugLimits, Quarantined, Watched
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import PlugLimits, Quarantined, Watched
 from guildry.tools.registry import Catalog, Registry
-from guildry.tools.skill_files import MAX_BYTES, MAX_FILES, is_skill_folder, scan
-from guildry.tools.skills import SkillFolder, skill_folders
+from guildry.tools.skills.files import MAX_BYTES, MAX_FILES, is_skill_folder, scan
+from guildry.tools.skills.plug import SkillFolder, skill_folders
 
 HEAD = "---\nname: {}\ndescription: Do {}.\n---\n"
 

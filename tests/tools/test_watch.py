@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 
 from guildry.tools.base import Call, Text
-from guildry.tools.plug import PlugLimits, Wanted, Watched
-from guildry.tools.plugs import PlugBoard
+from guildry.tools.plugs.board import PlugBoard
+from guildry.tools.plugs.plug import PlugLimits, Wanted, Watched
+from guildry.tools.plugs.watch import Watch
 from guildry.tools.registry import Catalog, Change
-from guildry.tools.watch import Watch
 
 LIMITS = PlugLimits(start_s=10, close_s=0.5)
 

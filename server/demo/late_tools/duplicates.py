@@ -3,7 +3,7 @@
 from guildry.server.demo.listing import folder
 from guildry.server.demo.scan import Table, scan
 from guildry.server.demo.tables import TableArgument, bounded_limit, rows_of
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 __all__ = ["duplicate_files"]
 

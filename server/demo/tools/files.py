@@ -7,7 +7,7 @@ from guildry.errors import ToolRetry
 from guildry.server.demo.listing import Row, folder, list_folder
 from guildry.server.demo.scan import Table
 from guildry.server.demo.tables import TableArgument, bounded_limit, rows_of
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 __all__ = ["list_files", "size_by_folder", "size_summary", "top_rows"]
 

@@ -8,7 +8,7 @@ from guildry.server.demo.history import commits_in, read_changes
 from guildry.server.demo.listing import Row, folder, git_fault, git_output, git_root
 from guildry.server.demo.scan import Table
 from guildry.server.demo.tables import bounded_limit
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 __all__ = ["authors_of", "changed_files", "history_span", "repository_facts"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 
 def _member(n: int) -> Callable[[], int]:

@@ -1,6 +1,6 @@
 """A tool that comes while clients are connected."""
 
-from guildry.tools.functions import reads
+from guildry.tools.python import reads
 
 
 @reads

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import anyio
 
+from guildry.tools.asking.questions import Ask, Question
 from guildry.tools.base import Block, Call, Media, Text
-from guildry.tools.functions import prompt, reads, resource
-from guildry.tools.questions import Ask, Question
+from guildry.tools.python import prompt, reads, resource
 
 _notes: Final[dict[str, str]] = {"today": "nothing yet"}
 _gates: Final[dict[str, anyio.Event]] = {}

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from guildry.tools.functions import prompt, reads, resource, tool
-from guildry.tools.questions import Ask, Question
+from guildry.tools.asking.questions import Ask, Question
+from guildry.tools.python import prompt, reads, resource, tool
 
 
 @reads

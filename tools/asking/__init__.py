@@ -1,0 +1,1 @@
+"""Questions that calls put to people: the board they wait on, approval, and replies."""

@@ -1,0 +1,1 @@
+"""MCP servers as plugs. Only these modules know the MCP client side."""

@@ -1,0 +1,142 @@
+"""What of a plug's offers is fit to be served. What is not is left out alone, with its reason."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from guildry.tools.base import Tool
+from guildry.tools.offers import Offers, Prompt, Resource, Template
+from guildry.tools.plugs.plug import Loaded, Quarantined
+from guildry.tools.registry import tool_name
+from guildry.tools.schema import schema_fault
+from guildry.tools.uri_templates import BadTemplate, UriTemplate, uri_fault
+
+__all__ = ["admit"]
+
+T = TypeVar("T")
+
+_MAX_OFFERS: Final = 10_000
+_MAX_NAME: Final = 256
+_MAX_WORDS: Final = 20_000
+_MAX_ARGUMENTS: Final = 100
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_OURS: Final = ("ref:", "run:")
+
+
+def admit(loaded: Loaded) -> Loaded:
+    """Return what of `loaded` can be served, tools under names that every client takes."""
+    tools: dict[str, Tool] = {}
+    sources: set[str] = set()
+    left_out = list(loaded.quarantined)
+    for tool in loaded.tools:
+        source = tool.source_name or tool.name
+        if reason := _fault(tool, source in sources):
+            left_out.append(Quarantined(source, reason))
+            continue
+        sources.add(source)
+        name = _free(tool_name(tool.name), tools)
+        tools[name] = replace(tool, name=name, source_name=source)
+    offers, others = _admitted(loaded.offers)
+    return Loaded(tuple(tools.values()), (*left_out, *others), offers)
+
+
+def _fault(tool: Tool, is_repeated: bool) -> str | None:
+    if is_repeated:
+        return "the source offers two tools of this name: the first one is served, rename this one"
+    if fault := schema_fault(tool.input_schema):
+        return fault
+    if tool.output_schema is None:
+        return None
+    fault = schema_fault({"type": "object", "properties": {"value": tool.output_schema}})
+    return fault.replace("input", "output", 1) if fault else None
+
+
+def _free(name: str, taken: dict[str, Tool]) -> str:
+    free, n = name, 2
+    while free in taken:
+        suffix = f"_{n}"
+        free, n = name[: 64 - len(suffix)] + suffix, n + 1
+    return free
+
+
+def _admitted(offers: Offers) -> tuple[Offers, list[Quarantined]]:
+    left_out: list[Quarantined] = []
+
+    def fit(
+        what: str, offered: Sequence[T], key: Callable[[T], str], fault: _Fault[T]
+    ) -> tuple[T, ...]:
+        kept: dict[str, T] = {}
+        for each in offered:
+            reason = fault(each)
+            if reason is None and key(each) in kept:
+                reason = "the source offers two of them: the first one is served"
+            if reason is None and len(kept) >= _MAX_OFFERS:
+                left_out.append(Quarantined(what, f"there are over {_MAX_OFFERS:,}: offer fewer"))
+                break
+            if reason is None:
+                kept[key(each)] = each
+            else:
+                left_out.append(
+                    Quarantined(f"{key(each) or what:.{_MAX_NAME}}", f"{what}: {reason}")
+                )
+        return tuple(kept.values())
+
+    admitted = replace(
+        offers,
+        prompts=fit("prompt", offers.prompts, lambda each: each.name, _prompt_fault),
+        resources=fit("resource", offers.resources, lambda each: each.uri, _resource_fault),
+        templates=fit(
+            "template", offers.templates, lambda each: each.uri_template, _template_fault
+        ),
+    )
+    return admitted, left_out
+
+
+_Fault = Callable[[T], str | None]
+
+
+def _prompt_fault(prompt: Prompt) -> str | None:
+    if len(prompt.arguments) > _MAX_ARGUMENTS:
+        return f"it has over {_MAX_ARGUMENTS} arguments: take fewer"
+    names = [each.name for each in prompt.arguments]
+    if len(set(names)) < len(names):
+        return "two of its arguments have one name: rename one"
+    faults = (_name_fault(each) for each in (prompt.name, *names))
+    return next((each for each in faults if each), None) or _words_fault(
+        prompt.title, prompt.description, *(each.description for each in prompt.arguments)
+    )
+
+
+def _resource_fault(resource: Resource) -> str | None:
+    if resource.uri.startswith(_OURS):
+        return f"URIs with `{resource.uri[:4]}` are Guildry's own: use another scheme"
+    words = _words_fault(resource.title, resource.description)
+    return uri_fault(resource.uri) or _name_fault(resource.name) or words
+
+
+def _template_fault(template: Template) -> str | None:
+    if template.uri_template.startswith(_OURS):
+        return f"URIs with `{template.uri_template[:4]}` are Guildry's own: use another scheme"
+    try:
+        UriTemplate.of(template.uri_template)
+    except BadTemplate as error:
+        return str(error)
+    return _name_fault(template.name) or _words_fault(template.title, template.description)
+
+
+def _name_fault(name: str) -> str | None:
+    if not name.strip():
+        return "a name is empty: give one"
+    if len(name) > _MAX_NAME:
+        return f"the name {name!r:.40} has {len(name):,} characters: use at most {_MAX_NAME}"
+    if _CONTROL.search(name):
+        return f"the name {name!r:.100} holds control characters: leave them out"
+    return None
+
+
+def _words_fault(*words: str | None) -> str | None:
+    longest = max((len(each) for each in words if each), default=0)
+    if longest > _MAX_WORDS:
+        return f"its description has {longest:,} characters: use at most {_MAX_WORDS:,}"
+    return None

@@ -1,0 +1,1 @@
+"""Skill folders as plugs."""

@@ -10,7 +10,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # when started as a file
 
-from benchmarks import calls, dispatch, listing, orchestration, references, soak, startup
+from benchmarks import (
+    calls,
+    dispatch,
+    ending,
+    finding,
+    hotplug,
+    listing,
+    ocean,
+    orchestration,
+    references,
+    soak,
+    startup,
+)
 from benchmarks.environments import GROUPS, python_of, versions
 from benchmarks.machine import describe
 from benchmarks.report import Outcome, save, show
@@ -25,6 +37,10 @@ PARTS: dict[str, Run] = {
     "dispatch": dispatch.run,
     "references": references.run,
     "orchestration": orchestration.run,
+    "ocean": ocean.run,
+    "hotplug": hotplug.run,
+    "ending": ending.run,
+    "finding": finding.run,
 }
 EVERYONE = ("guildry", "floor", *GROUPS)
 MAIN_PACKAGES = ("guildry", "mcp", "anyio", "pydantic", "aiohttp", "uvicorn", "uvloop", "structlog")

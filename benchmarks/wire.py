@@ -68,6 +68,8 @@ class StdioClient:
         self._stdin, self._stdout = process.stdin, process.stdout
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self.heard: Callable[[str], None] = lambda method: None
+        self.last = 0
         self._reader = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
@@ -75,6 +77,9 @@ class StdioClient:
         try:
             while line := await self._stdout.readline():
                 message = json.loads(line)
+                if "id" not in message:
+                    self.heard(message["method"])
+                    continue
                 future = self._waiting.pop(message.get("id"), None)
                 if future is not None and not future.done():
                     future.set_result(message)
@@ -89,7 +94,7 @@ class StdioClient:
         """Send a request and return its result. `lane` is for HTTP."""
         if self._reader.done():
             raise WireError("the server closed its stdout")
-        number = next(self._numbers)
+        number = self.last = next(self._numbers)
         self.tool_calls += method == "tools/call"
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._stdin.write(request(self._era, number, method, params) + b"\n")
@@ -102,6 +107,11 @@ class StdioClient:
         if self._era == "legacy":
             self._stdin.write(INITIALIZED + b"\n")
         return answer
+
+    def tell(self, method: str, params: Json) -> None:
+        """Send a notification."""
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def refresh(self) -> None:
         """Do nothing: pipes stay open."""

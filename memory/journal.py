@@ -47,11 +47,24 @@ _Row = tuple[str, float, str, str, str]
 
 
 class Journal:
-    """Keep the events of runs, in the order in which they were appended."""
+    """Keep the events of runs, in the order in which they were appended.
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        store: where they are kept.
+        clock: seconds since the epoch.
+        clean: takes what nobody may read out of an event's JSON, which stays JSON.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        *,
+        clean: Callable[[str], str] | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._clean = clean
         self._tails: dict[str, _Tail] = {}
 
     def append(self, run: str, event: Event) -> None:
@@ -66,6 +79,8 @@ class Journal:
             text = _encode(_said(event))
         except (TypeError, ValueError, RecursionError):  # a run must not fail for its journal
             text = _encode({"unreadable": repr(event)[:4_000]})
+        if self._clean is not None:
+            text = self._clean(text)
         self._store.post_row(_insert, (run, self._clock(), event.kind, event.agent, text))
         if self._tails:
             tail = self._tails.get(run)

@@ -107,3 +107,32 @@ class EffectLedger:
             return None if row is None else SettledEffect(*row)
 
         return await self._store.read(select)
+
+    async def made(
+        self, run: str, program: str, tool: str, arguments_digest: str, *, since: float
+    ) -> list[IntendedEffect | SettledEffect]:
+        """Return the calls of a tool with these arguments that a program has begun, in order.
+
+        Args:
+            run: that the program belongs to.
+            program: whose calls; their keys end with its id.
+            tool: its name.
+            arguments_digest: of the arguments.
+            since: seconds since the epoch.
+        """
+        await self._store.flush()
+
+        def select(connection: sqlite3.Connection) -> list[IntendedEffect | SettledEffect]:
+            rows = connection.execute(
+                "SELECT key, run, agent, tool, arguments_digest, intended_at, status, outcome,"
+                " settled_at FROM effects WHERE run = ? AND tool = ? AND arguments_digest = ?"
+                " AND intended_at >= ? ORDER BY intended_at, key",
+                (run, tool, arguments_digest, since),
+            )
+            return [
+                IntendedEffect(*row[:6]) if row[6] is None else SettledEffect(*row)
+                for row in rows
+                if row[0].endswith(f"-{program}")
+            ]
+
+        return await self._store.read(select)

@@ -177,7 +177,9 @@ def m006_pins(db: "Database") -> None:
             digest TEXT NOT NULL,
             definition TEXT NOT NULL,             -- JSON object
             reason TEXT NOT NULL,
+            resembles TEXT,                       -- JSON array: plug and tool that it may stand for
             held_at REAL NOT NULL,
+            rejected_by TEXT,                     -- a principal; NULL: nobody has decided yet
             PRIMARY KEY (plug, tool)
         ) WITHOUT ROWID""")
 
@@ -218,13 +220,17 @@ def m009_usage(db: "Database") -> None:
             plug TEXT NOT NULL,
             tool TEXT NOT NULL,                   -- its name at the source
             day INTEGER NOT NULL,                 -- since 1970-01-01, UTC
-            calls INTEGER NOT NULL,
-            errors INTEGER NOT NULL,
+            calls REAL NOT NULL,                  -- that count for or against the tool
+            errors REAL NOT NULL,                 -- of these, those that the tool is to blame for
+            misused REAL NOT NULL,                -- others, which the tool blames its caller for
             duration_s REAL NOT NULL,             -- of all calls together
             slowest_s REAL NOT NULL,
-            bytes INTEGER NOT NULL,               -- of all answers together
+            logs REAL NOT NULL,                   -- natural logarithms of the durations, added up
+            squares REAL NOT NULL,                -- and their squares
+            bytes REAL NOT NULL,                  -- of all answers together
             PRIMARY KEY (plug, tool, day)
         ) WITHOUT ROWID""")
+    execute("CREATE INDEX usage_day ON usage (day)")
 
 
 @migrations()
@@ -239,10 +245,12 @@ def m010_proposals(db: "Database") -> None:
             version INTEGER NOT NULL,
             principal TEXT NOT NULL,
             run TEXT NOT NULL,
+            description TEXT NOT NULL,
             source TEXT NOT NULL,
             tests TEXT NOT NULL,
             status TEXT NOT NULL,
-            verdict TEXT,                         -- JSON object
+            verdict TEXT,                         -- JSON object: what the tests gave
+            decided_by TEXT,                      -- a principal, or `tests`
             proposed_at REAL NOT NULL,
             decided_at REAL,
             UNIQUE (name, version)
@@ -259,6 +267,7 @@ def m011_suspended(db: "Database") -> None:
             run TEXT NOT NULL,
             holder TEXT NOT NULL,
             state BLOB NOT NULL,
-            waiting TEXT NOT NULL,                -- JSON object: the call that it waits for
-            suspended_at REAL NOT NULL
+            waiting TEXT NOT NULL,                -- JSON object: the calls that it waits for
+            suspended_at REAL NOT NULL,
+            process TEXT NOT NULL                 -- who runs it; empty: nobody
         ) WITHOUT ROWID""")

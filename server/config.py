@@ -12,8 +12,10 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guildry.errors import ConfigError
+from guildry.server.embedding_settings import EmbeddingSetting
 from guildry.server.http.settings import HttpSetting
 from guildry.server.plug_settings import PlugSetting
+from guildry.server.setting_groups import CodeSettings, RunSettings, TrustSettings
 
 __all__ = [
     "FILE_NAME",
@@ -62,7 +64,7 @@ def _default_home() -> Path:
     return user_data_path("guildry", appauthor=False)
 
 
-class Settings(BaseModel):
+class Settings(CodeSettings, RunSettings, TrustSettings):
     """All that can be set. Each field has a default, a unit where it is a quantity, and a line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,6 +82,11 @@ class Settings(BaseModel):
         default_factory=dict,
         description="Sources of tools by name: `[plugs.NAME]` with `source` and more; see below.",
     )
+    plugs_folder: Path | None = Field(
+        default=None,
+        description="Folder in which each source that is dropped in is plugged; default: `plugs` "
+        "beside `guildry.toml`, if it is there at the start.",
+    )
     teams: tuple[Path, ...] = Field(default=(), description="Team files, or folders of them.")
     skills: tuple[Path, ...] = Field(
         default=(), description="Skills (folders with a `SKILL.md`), or folders of them."
@@ -92,6 +99,11 @@ class Settings(BaseModel):
     model: str | None = Field(
         default=None, description="The model that teams use: a name from `models`, or a URL."
     )
+    embeddings: EmbeddingSetting | bool = Field(
+        default=True,
+        description="How tools are found by meaning too: `[embeddings]` with `url`, `model` and "
+        "more; `true`: by the small model of `guildry embed`, if it is there; `false`: not.",
+    )
     inline_tokens: int = Field(
         default=1000, ge=0, description="Results above this many tokens become references."
     )
@@ -101,20 +113,19 @@ class Settings(BaseModel):
     pinned: tuple[str, ...] = Field(
         default=(), description="Names of tools that are listed even beyond `listed_tools`."
     )
-    ask_first: tuple[str, ...] = Field(
-        default=(),
-        description="Tools that a person is asked about before each call; `*` and `?` match.",
-    )
-    ask_destructive: Literal["always", "agents", "never"] = Field(
-        default="always",
-        description="Of whose calls a person is asked first where a tool says that it destroys: "
-        "of all (`always`), of agents' only (`agents`), of none (`never`).",
-    )
-    ask_wait_s: float = Field(
-        default=300.0, gt=0, description="Seconds after which an unanswered question is declined."
-    )
     call_timeout_s: float = Field(
         default=60.0, gt=0, description="Seconds that one tool call may take."
+    )
+    lazy_plugs: bool = Field(
+        default=True,
+        description="Whether an MCP server whose list is known starts at its first call only, and "
+        "stops when it is long idle.",
+    )
+    plug_idle_s: float = Field(
+        default=600.0, gt=0, description="Seconds without a call after which such a server stops."
+    )
+    starts_at_once: int = Field(
+        default=8, ge=1, description="Number of MCP servers that may be starting at a time."
     )
     startup_wait_s: float = Field(
         default=8.0, ge=0, description="Seconds that the first listing waits for slow plugs."
@@ -135,13 +146,6 @@ class Settings(BaseModel):
     fast: bool = Field(
         default=True, description="Whether the packages of `guildry[fast]` are used if installed."
     )
-    run_tokens: int = Field(
-        default=1_000_000, ge=0, description="Tokens that one run may spend, children included."
-    )
-    run_calls: int = Field(default=2_000, ge=0, description="Tool calls that one run may make.")
-    run_agents: int = Field(default=200, ge=0, description="Agents that one run may spawn.")
-    run_wall_s: float = Field(default=3_600.0, ge=0, description="Seconds that one run may take.")
-    run_depth: int = Field(default=3, ge=0, description="Generations of agents below a run's root.")
     object_ttl_days: float = Field(
         default=30.0,
         gt=0,
@@ -215,9 +219,14 @@ class Settings(BaseModel):
 
         return decoded_key(os.environ.get(self.state_key_env, ""), self.state_key_env)
 
+    def embeddings_key(self) -> str | None:
+        """Return the key of the model that embeds, or None."""
+        name = self.embeddings.api_key_env if not isinstance(self.embeddings, bool) else None
+        return os.environ.get(name) or None if name else None
+
     def secrets(self) -> frozenset[str]:
         """Return the values that must never be logged or shown."""
-        keys = {model.api_key() for model in self.models.values()}
+        keys = {self.embeddings_key(), *(model.api_key() for model in self.models.values())}
         plugs = self.plugs.values()
         given = {value for p in plugs for value in (*p.env.values(), *p.headers.values())}
         return frozenset(value for value in keys | given if value)
@@ -261,7 +270,9 @@ def load_settings(flags: Mapping[str, object], *, cwd: Path) -> Settings:
         Layer("environment", _environment(), cwd),
     ]
     if file is not None:
-        values = {"folder": ".", **_read(file)}
+        has_folder = (file.parent / "plugs").is_dir()
+        dropped = {"plugs_folder": "plugs"} if has_folder else {}
+        values = {"folder": ".", **dropped, **_read(file)}
         layers.append(Layer(f"`{file}`", values, file.parent))
     located = [layer.located() for layer in layers]
     try:

@@ -5,12 +5,13 @@ import platform
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
+from anyio import to_thread
 
 from guildry import __version__
 from guildry.errors import GuildryError, ModelRejected, ModelUnavailable, PlugError, StoreLocked
@@ -30,6 +31,10 @@ _OPTIONAL: Final = frozenset({"git", "node", "npx", "bubblewrap", "gpu", "sglang
 _PROBE_S: Final = 10.0
 _MODEL_S: Final = 5.0
 _PLUG_S: Final = 20.0
+_MAY_CONFINE: Final = (
+    "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0 (in a container: give it"
+    " `--security-opt seccomp=unconfined`)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +81,11 @@ async def examine(settings: "Settings", *, config: str | None = None) -> list[Fi
         ("git", _PROBE_S, partial(_program, "git", "the demo and git plugs need it", "git")),
         ("node", _PROBE_S, partial(_program, "node", "plugs from npm need it", "nodejs")),
         ("npx", _PROBE_S, partial(_program, "npx", "plugs from npm need it", "npm")),
-        ("bubblewrap", _PROBE_S, partial(_program, "bwrap", "no sandbox for tools", "bubblewrap")),
+        ("bubblewrap", 2 * _PROBE_S, partial(_sandbox, settings)),
         ("gpu", _PROBE_S, _gpu),
         ("sglang", _PROBE_S, _sglang),
         ("plugs", _PLUG_S + _PROBE_S, partial(_plugs, settings)),
+        ("packages", _PROBE_S, _packages),
         ("teams", _PROBE_S, partial(_teams, settings)),
         ("models", 2 * _MODEL_S, partial(_models, settings)),
     ]
@@ -174,6 +180,31 @@ async def _program(name: str, without: str, package: str) -> list[Finding]:
     return [Finding(check, "ok", f"{version[0]} at {where}")]
 
 
+async def _sandbox(settings: "Settings") -> list[Finding]:
+    """Say whether what is to be confined is, and what runs unconfined if it is not."""
+    from guildry.tools.sandbox.confinement import available
+
+    (program,) = await _program("bwrap", "no sandbox for tools", "bubblewrap")
+    why = await to_thread.run_sync(available)
+    if settings.sandbox == "off":
+        shell = "; `run_shell` is not confined" if settings.shell else ""
+        detail = f"{program.detail}; not used: `sandbox` is `off`{shell}"
+        return [replace(program, status="warning", detail=detail, cure='set `sandbox = "auto"`')]
+    if why is None:
+        wide = "every server" if settings.sandbox == "required" else "what asks for it"
+        return [replace(program, detail=f"{program.detail}; confines {wide}")]
+    cure = program.cure or _MAY_CONFINE
+    if settings.sandbox == "required":
+        detail = f"{why}: `sandbox` is `required`, so no server runs"
+        return [Finding("bubblewrap", "failed", detail, cure)]
+    asking = [f"`{name}`" for name, plug in settings.plugs.items() if plug.sandbox is not None]
+    asking += ["`run_shell`"] * settings.shell
+    if asking:
+        detail = f"{why}: only limits hold for {', '.join(asking)}"
+        return [Finding("bubblewrap", "warning", detail, cure)]
+    return [program if program.status == "absent" else replace(program, detail=why, cure=cure)]
+
+
 def _install(package: str) -> str:
     ways = {
         "apt-get": "sudo apt-get install -y {}",
@@ -208,6 +239,7 @@ async def _sglang() -> list[Finding]:
 
 
 async def _plugs(settings: "Settings") -> list[Finding]:
+    from guildry.server.assembling import assembler_of
     from guildry.tools.plugs.board import PlugBoard
     from guildry.tools.plugs.plug import PlugLimits, Wanted
     from guildry.tools.registry import Catalog
@@ -215,15 +247,23 @@ async def _plugs(settings: "Settings") -> list[Finding]:
 
     wanted = [Wanted(plug.source, name, plug.options()) for name, plug in settings.plugs.items()]
     wanted += skill_sources(settings.skills)
+    if settings.plugs_folder is not None:
+        wanted.append(Wanted(f"folder:{settings.plugs_folder}", "plugs"))
     wanted += [each for each in await _kept(settings) if each.name not in settings.plugs]
     if not wanted:
         return [Finding("plugs", "absent", "none configured", "guildry plug SOURCE")]
-    limits = PlugLimits(start_s=_PLUG_S, drain_s=0)
+    limits = PlugLimits(start_s=_PLUG_S, drain_s=0, sandbox=settings.sandbox)
     openers = [skill_folders(settings.folder, known={str(path) for path in settings.skills})]
     async with PlugBoard(
-        Catalog(), openers=openers, folder=settings.folder, limits=limits
+        Catalog(),
+        openers=openers,
+        folder=settings.folder,
+        limits=limits,
+        opening=(assembler := assembler_of(settings, None)),
     ) as board:
+        assembler.board = board
         reports = await board.plug_all(wanted, patience_s=0)
+        confined = {each.name: each.confinement for each in board.listing()}
     findings: list[Finding] = []
     for want, report in zip(wanted, reports, strict=True):
         check = f"plug {want.name}"
@@ -234,15 +274,24 @@ async def _plugs(settings: "Settings") -> list[Finding]:
             detail = f"`{left.tool}` is left out: {left.reason}"
             findings.append(Finding(check, "warning", detail, f"mend it in {want.source}"))
         has = f"{len(report.skills)} skill(s)" if report.skills else f"{len(report.tools)} tool(s)"
-        findings.append(Finding(check, "ok", f"{has} from {want.source}"))
+        findings.append(_sheltered(check, f"{has} from {want.source}", confined.get(report.plug)))
     return findings
+
+
+def _sheltered(check: str, detail: str, confinement: tuple[bool, str] | None) -> Finding:
+    """Return the finding of a plug that is served: whether it is confined, where that is asked."""
+    is_confined, why = confinement or (False, "")
+    if not why or is_confined:
+        return Finding(check, "ok", f"{detail}, confined" if is_confined else detail)
+    cure = "see the check `bubblewrap`, or take `sandbox` out of its settings"
+    return Finding(check, "warning", f"{detail}, not confined: {why}", cure)
 
 
 async def _kept(settings: "Settings") -> "list[Wanted]":
     """Return the sources that were plugged by hand; none where the database cannot be read."""
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
-    from guildry.tools.plugs.plug import Wanted
+    from guildry.server.by_hand import all_wanted
 
     if not await anyio.Path(settings.database).exists():
         return []
@@ -251,7 +300,18 @@ async def _kept(settings: "Settings") -> "list[Wanted]":
             kept = await SourceStore(store).listing()
     except GuildryError:
         return []  # the check of the database says why
-    return [Wanted(each.source, each.name) for each in kept if not each.source.endswith(".toml")]
+    return all_wanted(each for each in kept if not each.source.endswith(".toml"))
+
+
+async def _packages() -> list[Finding]:
+    """List what installed packages offer to be plugged."""
+    from guildry.tools.plugs.entry_points import installed
+
+    found = await to_thread.run_sync(installed)
+    return [
+        Finding(source, "ok", f"{value}, not plugged by itself", f"guildry plug {source}")
+        for source, value in found.items()
+    ]
 
 
 async def _teams(settings: "Settings") -> list[Finding]:

@@ -99,7 +99,8 @@ agents = 12
 wall_s = 600
 """
 
-_LEFT_TO_TABLES: Final = {"plugs", "models", "http", "teams", "home", "folder"}
+_NAMED: Final = {"plugs_folder": "plugs"}
+_LEFT_TO_TABLES: Final = {"plugs", "models", "http", "teams", "home", "folder", "flow_allow"}
 
 
 def create(folder: Path) -> list[Path]:
@@ -133,16 +134,16 @@ def _settings() -> str:
     lines = ['teams = ["teams"]', ""]
     for name, about in Settings.model_fields.items():
         if name not in _LEFT_TO_TABLES:
-            value = _toml(about.get_default(call_default_factory=True, validated_data={}))
+            value = _toml(name, about.get_default(call_default_factory=True, validated_data={}))
             lines.append(f"# {name} = {value}".ljust(32) + f"  # {about.description}")
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: object) -> str:
+def _toml(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, tuple):
         return "[]"
-    return f'"{value or "local"}"'
+    return f'"{value or _NAMED.get(name, "local")}"'

@@ -50,7 +50,7 @@ class Layer:
     def located(self) -> "Layer":
         """Return this layer with its paths made absolute, so that layers can be joined."""
         values = dict(self.values)
-        for name in ("home", "folder"):
+        for name in ("home", "folder", "plugs_folder"):
             if isinstance(values.get(name), str | Path):
                 values[name] = self._absolute(values[name])
         for name in ("teams", "skills"):

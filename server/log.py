@@ -1,30 +1,30 @@
 """Logging: JSON lines on stderr, nowhere else. Called by the command line only.
 
 What is logged is safe to keep: local variables are never shown, mappings are cut down to their
-keys, values under telling names are replaced, and so are known secrets wherever they appear.
+keys and objects to their kinds, values under telling names are replaced, and so are known secrets
+wherever they appear, and whatever has the shape of one.
 """
 
 import logging  # noqa: TID251 - libraries log through it, and their lines must be JSON as well
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
+
+from guildry.tools.redaction import HIDDEN, REDACTED
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
 __all__ = ["REDACTED", "configure", "scrub"]
 
-REDACTED: Final = "[redacted]"
-"""What stands where a secret was."""
-
 _TELLING: Final = re.compile(
     r"(?i)(^|_|-)(api_?key|auth|authorization|cookie|credentials?|env|environ|headers?|passw(or)?d"
     r"|private_?key|secrets?|(access|api|auth|bearer|refresh|session)_?token|token)s?$"
 )
-_BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_USERINFO: Final = re.compile(r"(?<=://)[^/\s@'\"]+@")
 _COUNTED: Final = (int, float, bool, type(None))
+_TOLD: Final = (str, PurePath, BaseException)
 _MAX_CHARS: Final = 2_000
 _MAX_TRACE_CHARS: Final = 8_000
 _MIN_SECRET_CHARS: Final = 6
@@ -86,6 +86,8 @@ def scrub(key: str, value: object, secrets: tuple[str, ...] = ()) -> object:
         return sorted(map(str, cast("Iterable[object]", value)))
     if isinstance(value, list | tuple | set | frozenset):
         return [scrub(key, item, secrets) for item in cast("Iterable[object]", value)]
+    if not isinstance(value, _TOLD):
+        return f"<{type(value).__name__}>"  # its text may hold anything that it holds
     return _clean(str(value), secrets)
 
 
@@ -102,8 +104,8 @@ def _trace(value: Any, secrets: tuple[str, ...]) -> Any:
 def _clean(text: str, secrets: tuple[str, ...], limit: int = _MAX_CHARS) -> str:
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    text = _USERINFO.sub(f"{REDACTED}@", _BEARER.sub(rf"\1 {REDACTED}", text))
-    return text if len(text) <= limit else f"{text[:limit]}... [{len(text)} chars]"
+    cut = HIDDEN.cut(text, limit)
+    return cut if len(text) <= limit else f"{cut}... [{len(text)} chars]"
 
 
 def _structlog() -> Any:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from guildry.memory.runs import RunStore
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
+    from guildry.memory.suspended import SuspendedStore
     from guildry.server.announce import Announcer
     from guildry.server.asking.exchange import Exchanges
     from guildry.server.by_hand import ByHand
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from guildry.teams.run import Team
     from guildry.tools.asking.approval import Approval
     from guildry.tools.asking.board import QuestionBoard
+    from guildry.tools.code.interpreter import Interpreter
     from guildry.tools.dispatch import Dispatch
     from guildry.tools.finding.index import ToolIndex
     from guildry.tools.plugs.board import PlugBoard
+    from guildry.tools.plugs.review import Reviewer
     from guildry.tools.registry import Catalog
+    from guildry.tools.usage import Usage
 
 __all__ = ["BUILTIN", "LOCAL", "App"]
 
@@ -56,8 +60,10 @@ class App:
     sources: "SourceStore"
     catalog: "Catalog"
     plugs: "PlugBoard"
+    reviewer: "Reviewer"
     index: "ToolIndex"
     dispatch: "Dispatch"
+    usage: "Usage"
     board: "QuestionBoard"
     approval: "Approval"
     orchestrator: "Orchestrator"
@@ -68,6 +74,8 @@ class App:
     by_hand: "ByHand"
     exchanges: "Exchanges"
     tasks: "Tasks"
+    suspended: "SuspendedStore"
+    interpreter: "Interpreter"
     ready: anyio.Event
     patient_until: float
 

@@ -1,14 +1,17 @@
 """Settings of one plug: where its tools come from, how it is run, how far it is trusted."""
 
 import os
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from guildry.errors import ConfigError
 from guildry.tools.plugs.options import PlugOptions, SandboxOptions
 
-__all__ = ["PlugSetting", "SandboxSetting"]
+__all__ = ["PlugSetting", "SandboxSetting", "setting_of"]
+
+_NOT_SAID: Final = frozenset({"source", "pinned"})
 
 
 class SandboxSetting(BaseModel):
@@ -74,8 +77,14 @@ class PlugSetting(BaseModel):
         default=(), description="Words by which `find_tools` can choose among plugs."
     )
     sandbox: SandboxSetting | None = Field(
-        default=None, description="How its process is confined; unset: it is not."
+        default=None,
+        description="How its process is confined; unset: not, unless `sandbox` is `required`. A"
+        " Python file then runs in a process of its own.",
     )
+
+    def said(self) -> dict[str, Any]:
+        """Return what was said besides the source, as JSON."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude={"source"})
 
     def options(self) -> PlugOptions:
         """Return what is said of the plug, as the board takes it."""
@@ -104,6 +113,29 @@ class PlugSetting(BaseModel):
             name: _value(f"plugs.{plug}.headers.{name}", v) for name, v in self.headers.items()
         }
         return self.model_copy(update={"env": env, "headers": headers})
+
+
+def setting_of(name: str, source: str, said: Mapping[str, Any]) -> PlugSetting:
+    """Return what was said of a plug by hand, as if it were configured; `$NAME` stays `$NAME`.
+
+    Args:
+        name: of the plug, for errors.
+        source: a path, a URL or a command line.
+        said: the other keys of `[plugs.NAME]`, except `pinned`.
+
+    Raises:
+        ConfigError: a key or a value is wrong; names it.
+    """
+    if "pinned" in said:
+        raise ConfigError(f"`pinned` of `{name}` belongs into guildry.toml: leave it out here")
+    try:
+        return PlugSetting.model_validate({**said, "source": source})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        known = ", ".join(f"`{key}`" for key in PlugSetting.model_fields if key not in _NOT_SAID)
+        cure = f"; there are {known}" if first["type"] == "extra_forbidden" else ""
+        raise ConfigError(f"`{where}` of `{name}` is wrong: {first['msg']}{cure}") from None
 
 
 def _value(where: str, value: str) -> str:

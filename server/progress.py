@@ -9,6 +9,8 @@ from typing import Final, TypeVar, cast
 
 import anyio
 
+from guildry.tools.redaction import HIDDEN
+
 __all__ = ["HEARTBEAT_S", "Reporter", "reporting"]
 
 HEARTBEAT_S: Final = 10.0
@@ -37,7 +39,7 @@ class Reporter:
             done = math.nextafter(self._last, math.inf)
         self._last, self._total = done, total
         self._told.set()
-        await self._send(done, total, message)
+        await self._send(done, total, None if message is None else HIDDEN.known(message))
 
     async def keep_alive(self, every_s: float) -> None:
         """Speak for a call that has said nothing for `every_s` seconds, until cancelled."""

@@ -9,6 +9,7 @@ from guildry.server.parts import BUILTIN, App
 from guildry.tools.asking.questions import Answer
 from guildry.tools.asking.replies import reply_to
 from guildry.tools.base import READS, SOME_OBJECT, Call, Effects, Invoke, Json, Outcome, Tool
+from guildry.tools.flow import join
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,6 +181,7 @@ class RunTools:
         record = await self._app.runs.get(id)
         if record is None or not may_see(call.caller, record):
             raise ToolRetry(f"there is no run {id!r} here: use the id that the run began with")
+        join(self._app.dispatch.flow.seen(record.id))
         return record
 
 

@@ -29,7 +29,12 @@ async def wanted_plugs(app: "App") -> Sequence[Wanted]:
         from guildry.tools.skills.plug import skill_sources
 
         skills = skill_sources(settings.skills)
-    return [*configured, *teams, *skills, *await app.by_hand.wanted()]
+    dropped = (
+        []
+        if settings.plugs_folder is None
+        else [Wanted(f"folder:{settings.plugs_folder}", "plugs")]
+    )
+    return [*configured, *teams, *skills, *dropped, *await app.by_hand.wanted()]
 
 
 async def _files(path: "Path") -> "list[Path]":

@@ -25,10 +25,11 @@ from guildry.teams.calls import CallRunner
 from guildry.teams.context import Conversation
 from guildry.teams.desk import AgentSpec, Desk
 from guildry.teams.messages import Report, ReportStatus, Spent, Task
-from guildry.teams.model import Completion, Message, Usage
+from guildry.teams.model import CHARS_PER_TOKEN, Completion, Message, Usage
 from guildry.teams.prompt import opening, shown_tools
 from guildry.teams.reply import Broken, mentioned, read_answer, writes_a_call
 from guildry.teams.reports import merged, shortened
+from guildry.teams.shown import ABOUT_FINDING, ShownTools
 
 __all__ = ["AgentSpec", "Desk", "work"]
 
@@ -86,10 +87,10 @@ class _Worker:
         "_grant",
         "_noticed",
         "_refolded",
+        "_shown",
         "_spec",
         "_started",
         "_task",
-        "_tools",
     )
 
     def __init__(self, spec: AgentSpec, task: Task, desk: Desk) -> None:
@@ -98,17 +99,19 @@ class _Worker:
         self._task = task
         self._desk = desk
         self._grant = desk.caller.grant
-        self._tools = shown_tools(spec.tools, self._grant, desk.catalog.current)
-        first = opening(spec.instructions, task, desk.caller.run, tools=bool(self._tools))
-        self._conversation = Conversation(first, self._tools)
+        granted = shown_tools(spec.tools, self._grant, desk.catalog.current)
+        self._shown = ShownTools(granted)
+        told = spec.instructions + (ABOUT_FINDING if self._shown.is_partial else "")
+        first = opening(told, task, desk.caller.run, tools=bool(granted))
+        self._conversation = Conversation(first, self._shown.now)
         self._asker = Asker(spec, desk, self._conversation)
-        names = tuple(tool.name for tool in self._tools)
+        names = tuple(tool.name for tool in self._shown.now)
         self._calls = CallRunner(desk.dispatch, desk.catalog, desk.caller, names)
         self._started = anyio.current_time()
         self._base = desk.budget.usage
         self._faults = 0
         self._noticed = self._refolded = False
-        self._constrain = not self._tools
+        self._constrain = not granted
 
     async def run(self) -> Report:
         """Work until there is a report."""
@@ -154,15 +157,25 @@ class _Worker:
             return _Stop(self._too_long(), ask=False)
         schema = self._task.answer_schema if self._constrain else None
         try:
-            completion = await self._asker.ask(() if self._constrain else self._tools, schema)
+            completion = await self._asker.ask(() if self._constrain else self._shown.now, schema)
         except (BudgetExceeded, ModelError) as error:
             return await self._unanswered(error)
         if not completion.calls:
             return await self._answered(completion)
         left = self._desk.budget.remaining().calls
         scarce = left is not None and left < len(completion.calls)
+        before = len(self._conversation.messages)
         fault = await self._calls.run(completion, self._conversation)
+        self._show_found(before)
         return _Stop("the budget of tool calls is spent") if scarce else fault
+
+    def _show_found(self, since: int) -> None:
+        """Show the model, from now on, what its searches found, and reckon with its tokens."""
+        conversation = self._conversation
+        new = self._shown.found(conversation.messages[since:])
+        if new:
+            more = sum(tool.size for tool in new) // CHARS_PER_TOKEN
+            conversation.learn(conversation.tokens + more)
 
     async def _unanswered(self, error: BudgetExceeded | ModelError) -> _Stop | str | None:
         if isinstance(error, BudgetExceeded):
@@ -179,7 +192,8 @@ class _Worker:
         text = completion.text.strip()
         if not text:
             return self._nudge(_CUT if completion.finish == "length" else _EMPTY)
-        if self._tools and writes_a_call(text, [tool.name for tool in self._tools]):
+        tools = [tool.name for tool in self._shown.now]
+        if tools and writes_a_call(text, tools):
             return self._nudge(_WRITTEN, text)
         answer = None
         if self._task.answer_schema is not None:
@@ -234,6 +248,7 @@ class _Worker:
             name=self._spec.name,
             namespace=desk.caller.run,
             owner=self._grant.holder,
+            labels=self._calls.labels,
         )
 
     def _spent(self) -> Spent:

@@ -61,7 +61,7 @@ class CallRunner:
         self._caller = caller
         self._names = names
         self._made: dict[str, Reference] = {}
-        self._origins: set[str] = set()
+        self._origins: frozenset[str] = frozenset()
         self.saved_tokens = 0
         self.served = 0
 
@@ -74,7 +74,8 @@ class CallRunner:
     def labels(self) -> frozenset[str]:
         """Where the results came from."""
         stored = {label for made in self._made.values() for label in made.labels}
-        return frozenset(self._origins | stored)
+        seen = self._dispatch.flow.seen(self._caller.grant.holder)
+        return self._origins | stored | seen.keys()
 
     async def run(self, completion: Completion, conversation: Conversation) -> str | None:
         """Make the calls of a reply and enter them, with their results, in the conversation.
@@ -125,10 +126,7 @@ class CallRunner:
             self._made.update((made.id, made) for made in result.references)
         if not result.is_error:
             self.served += 1
-            tool = self._catalog.current.tools.get(name)
-            if tool is not None:
-                origin = "untrusted" if tool.effects.egress else "plug"
-                self._origins.add(f"{origin}:{tool.plug}")
+            self._origins |= result.labels
 
 
 def in_groups(names: Sequence[str], tools: Mapping[str, Tool]) -> list[list[int]]:

@@ -342,7 +342,12 @@ class Orchestrator:
         """Return a report for the caller: short, with references in the caller's own names."""
         try:
             report = await shortened(
-                report, self.objects, name=run.name, namespace=run.id, owner=run.id
+                report,
+                self.objects,
+                name=run.name,
+                namespace=run.id,
+                owner=run.id,
+                labels=self._dispatch.flow.seen(run.id),
             )
             held = frozenset(await readable(self.objects, run.grant, report.references))
             await self.objects.share(held, caller.grant.holder)

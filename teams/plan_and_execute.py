@@ -44,6 +44,12 @@ _JOINED: Final = 24_000
 _LISTED_TOOLS: Final = 60
 _TOOL_WORDS: Final = 90
 _NODES_SHARE: Final = 0.9
+_LEAST_CHOSEN: Final = 3
+_MOST_CHOSEN: Final = 5
+_MORE_TOOLS: Final = (
+    "There are {count} tools; these fit the task best. A worker also gets those that fit its"
+    " sub-task: where none of these does, leave `tools` empty and say in `task` what is to be done."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +198,8 @@ class _Execution:
     async def _assignment(self) -> str:
         """Return what a planner is asked: the task, the tools, and how far the work is."""
         parts = [f"Task: {self._task.text}", "Tools:", *await self._tool_lines()]
+        if self._has_many_tools:
+            parts.append(_MORE_TOOLS.format(count=len(self._tools)))
         if self._roles:
             parts += ["Workers (give each node one):", *self._role_lines()]
         if self._team.aggregator is None:
@@ -206,11 +214,16 @@ class _Execution:
     async def _tool_lines(self) -> list[str]:
         tools = self._run.desk.catalog.current.tools
         names: Sequence[str] = self._tools
-        if len(names) > _LISTED_TOOLS:
+        if self._has_many_tools:
             names = await self._run.fitting(self._task.text, names, _LISTED_TOOLS)
         return [
             f"- {name}: {_sentence(tools[name].description)}" for name in names if name in tools
         ]
+
+    @property
+    def _has_many_tools(self) -> bool:
+        """Whether there are more tools than a planner can be shown."""
+        return len(self._tools) > _LISTED_TOOLS
 
     def _role_lines(self) -> list[str]:
         return [
@@ -222,7 +235,7 @@ class _Execution:
 
     async def _node(self, node: Node) -> bool:
         """Do one node, with as many repairs as there may be. Tell whether it is finished."""
-        spec = self._spec(node)
+        spec = self._spec(node, await self._chosen(node))
         needs = [(id, self._finished[id][1]) for id in dict.fromkeys(node.needs)]
         text = node.task
         if needs:
@@ -240,7 +253,20 @@ class _Execution:
         (self._finished if is_finished else self._failed)[node.id] = (node, report)
         return is_finished
 
-    def _spec(self, node: Node) -> AgentSpec:
+    async def _chosen(self, node: Node) -> tuple[str, ...]:
+        """Return the tools of a node: those planned, and where these are few of many, the fitting.
+
+        Nothing is handed out that the planner could not have named: the tools are those of the
+        node's role.
+        """
+        if not self._has_many_tools or len(node.tools) >= _LEAST_CHOSEN:
+            return node.tools
+        allowed = self._roles[node.worker][1] if node.worker in self._roles else self._tools
+        names = [name for name in self._tools if name in allowed and name not in node.tools]
+        fitting = await self._run.fitting(node.task, names, _MOST_CHOSEN - len(node.tools))
+        return (*node.tools, *fitting)
+
+    def _spec(self, node: Node, tools: tuple[str, ...]) -> AgentSpec:
         role = self._roles[node.worker][0] if node.worker in self._roles else None
         model = self._model if role is None or role.model is None else self._run.model(role.model)
         asks = self._team.asks if role is None or role.asks is None else role.asks
@@ -248,7 +274,7 @@ class _Execution:
             name=node.id,
             instructions=_WORKER if role is None else role.instructions,
             model=model,
-            tools=node.tools,
+            tools=tools,
             asks=asks,
             max_turns=self._team.max_turns,
         )

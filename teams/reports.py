@@ -81,7 +81,13 @@ def digest(reports: Sequence[tuple[str, Report]], characters: int) -> str:
 
 
 async def shortened(
-    report: Report, objects: ObjectStore, *, name: str, namespace: str, owner: str
+    report: Report,
+    objects: ObjectStore,
+    *,
+    name: str,
+    namespace: str,
+    owner: str,
+    labels: Iterable[str] = (),
 ) -> Report:
     """Return a report whose summary can travel as text; a longer one is stored whole."""
     if len(report.summary) <= SUMMARY_CHARACTERS:
@@ -92,6 +98,7 @@ async def shortened(
         name=f"{name}_report",
         namespace=namespace,
         owner=owner,
+        labels=labels,
     )
     head = report.summary[: SUMMARY_CHARACTERS - 100]
     return replace(
@@ -139,6 +146,7 @@ async def finished_json(
             name="references",
             namespace=to,
             owner=holder,
+            labels={label for each in report.references for label in each.labels},
         )
         form["references"].append(reference_json(rest))
     return form

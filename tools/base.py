@@ -14,6 +14,7 @@ __all__ = [
     "Call",
     "Effects",
     "Embedded",
+    "Failure",
     "Icon",
     "Invoke",
     "Json",
@@ -34,7 +35,7 @@ SOME_OBJECT: Final[Mapping[str, Json]] = {"type": "object"}
 """The output schema of a tool that promises an object and no more."""
 
 REFERENCE_FORMAT: Final = "guildry-reference"
-"""JSON Schema `format` of a string parameter that takes a reference as it is written."""
+"""JSON Schema `format` of a parameter that takes references as they are written, also inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,13 @@ class Outcome:
     is_error: bool = False
 
 
+Failure = Literal["refused", "denied", "misused", "failed", "late"]
+"""How a call failed: `refused`, wrong as it was written, or `denied` by a guard, a budget or
+Guildry's own trouble, both before anything was done; `misused`, the tool says that the caller is
+wrong; `failed`, the tool is; `late`, the caller's own time was over.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a caller gets: one form of the answer, inline or by reference.
@@ -138,6 +146,8 @@ class Result:
         references: where the answer is kept, when it was too large to be inline (usually one).
         size: of the whole answer, in bytes.
         saved_tokens: estimated tokens that the references keep out of a model's context.
+        failure: how the call failed, where its text is not an answer of the tool's own.
+        labels: where the answer, and all that was read for it, came from.
     """
 
     text: str
@@ -148,6 +158,8 @@ class Result:
     is_error: bool = False
     size: int = 0
     saved_tokens: int = 0
+    failure: Failure | None = None
+    labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

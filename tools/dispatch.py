@@ -31,14 +31,17 @@ from guildry.memory.references import Reference
 from guildry.memory.store import storable
 from guildry.tools.asking.board import QuestionBoard
 from guildry.tools.asking.questions import Answer, Question
-from guildry.tools.base import Call, Json, Outcome, Result, Text, Tool
+from guildry.tools.base import Call, Failure, Json, Outcome, Result, Text, Tool
 from guildry.tools.caller import Caller
+from guildry.tools.flow import Flow, Scope
 from guildry.tools.passing import pass_references
+from guildry.tools.redaction import HIDDEN
 from guildry.tools.registry import Catalog, UnknownTool
 from guildry.tools.results import ResultContract, size_of
 from guildry.tools.schema import as_list, as_object, check_arguments
+from guildry.tools.usage import Usage
 
-__all__ = ["Dispatch", "Guard", "Intent"]
+__all__ = ["Dispatch", "Guard", "Intent", "arguments_digest"]
 
 log = structlog.get_logger()
 
@@ -67,6 +70,7 @@ Guard = Callable[[Intent], Awaitable[None]]
 
 _JOURNALED_CHARACTERS: Final = 4_000
 _JOURNALED_DEPTH: Final = 40
+_CALLERS_FAULT: Final = frozenset({-32602, -32042})  # arguments; a URL that is to be opened first
 _canonical = json.JSONEncoder(sort_keys=True, default=str).encode
 _numbers = count()
 
@@ -79,6 +83,8 @@ class _Record:
     status: Literal["ok", "error", "refused", "cancelled"] = "refused"
     read: tuple[Reference, ...] = ()
     started: float = field(default_factory=perf_counter)
+    is_checked: bool = False
+    reached: float | None = None
 
 
 class Dispatch:
@@ -94,6 +100,8 @@ class Dispatch:
         call_timeout_s: seconds a call may take where its tool does not say.
         guards: checks that may refuse a call, run in order.
         board: where tools put their questions; None where nobody can be asked.
+        flow: knows the labels of what each agent has seen.
+        usage: takes note of how each tool does.
     """
 
     def __init__(
@@ -108,7 +116,11 @@ class Dispatch:
         call_timeout_s: float = 60.0,
         guards: Sequence[Guard] = (),
         board: QuestionBoard | None = None,
+        flow: Flow | None = None,
+        usage: Usage | None = None,
     ) -> None:
+        self._usage = usage
+        self.flow: Final = flow or Flow()
         self._catalog = catalog
         self._objects = objects
         self._journal = journal
@@ -128,20 +140,21 @@ class Dispatch:
         tool = self._granted(caller, name)
         record = _Record(dict(arguments))
         try:
-            result = await self._run(caller, tool, record)
+            with self.flow.call(caller, tool) as scope:
+                result = await self._run(caller, tool, record, scope)
         except ToolProtocolError as error:
-            result = _told(str(error))
+            result = _told(str(error), "misused" if error.code in _CALLERS_FAULT else "failed")
             if not caller.for_model:
                 self._write(caller, tool, record, result)
                 raise
         except (ToolError, BudgetExceeded) as error:
-            result = _told(str(error))
+            result = _told(str(error), _failure(record, error))
         except GuildryError as error:
             log.error("tool_call_failed", tool=name, error=str(error))
-            result = _told(f"`{name}` could not be served: {error}")
+            result = _told(f"`{name}` could not be served: {error}", "denied")
         except anyio.get_cancelled_exc_class():
             record.status = "cancelled"
-            self._write(caller, tool, record, _told("cancelled"))
+            self._write(caller, tool, record, _told("cancelled", "denied"))
             raise
         self._write(caller, tool, record, result)
         return result
@@ -154,19 +167,20 @@ class Dispatch:
         others = [each for each in tools.values() if each.scope in grant.scopes]
         raise UnknownTool(name, [each.name for each in others if grant.allows(each.name)])
 
-    async def _run(self, caller: Caller, tool: Tool, record: _Record) -> Result:
+    async def _run(self, caller: Caller, tool: Tool, record: _Record, scope: Scope) -> Result:
         given, record.read = await pass_references(self._objects, caller, tool, record.arguments)
         check_arguments(tool, given)
+        record.is_checked = True
         if self._guards:
             intent = Intent(caller, tool, record.arguments, given, record.read)
             for guard in self._guards:
                 await guard(intent)
         caller.meter.charge_call()
         key = await self._intend(caller, tool, record)
-        record.status = "error"
-        outcome = await self._invoke(caller, tool, given)
-        labels = [label for reference in record.read for label in reference.labels]
-        result = await self._contract.apply(tool, caller, outcome, labels)
+        record.status, record.reached = "error", perf_counter()
+        scope.invoked = True
+        outcome = HIDDEN.outcome(await self._invoke(caller, tool, given, record))
+        result = await self._contract.apply(tool, caller, outcome, scope.answer())
         record.status = "error" if result.is_error else "ok"
         if key is not None:
             self._ledger.settle(caller.run, key, result.text, record.status)
@@ -176,19 +190,23 @@ class Dispatch:
         """Enter a call that must not be repeated, and wait until the entry is on the disk."""
         if not caller.durable or tool.effects.repeatable:
             return None
-        text = _canonical(record.arguments)
-        key = f"{time_ns():x}-{next(_numbers):x}"
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        await self._ledger.intend(caller.run, key, caller.grant.holder, tool.name, digest)
+        holder, chain = caller.grant.holder, caller.grant.chain
+        program = f"-{chain[-1]}" if chain and chain[-1] != holder else ""
+        key = f"{time_ns():x}-{next(_numbers):x}{program}"
+        digest = arguments_digest(record.arguments)
+        await self._ledger.intend(caller.run, key, holder, tool.name, digest)
         return key
 
-    async def _invoke(self, caller: Caller, tool: Tool, given: dict[str, Json]) -> Outcome:
-        allowed = self._call_timeout_s if tool.timeout_s is None else tool.timeout_s
+    async def _invoke(
+        self, caller: Caller, tool: Tool, given: dict[str, Json], record: _Record
+    ) -> Outcome:
+        own = allowed = self._call_timeout_s if tool.timeout_s is None else tool.timeout_s
         if caller.grant.deadline is not None:
             allowed = min(allowed, max(0.0, caller.grant.deadline - anyio.current_time()))
         try:
             with anyio.move_on_after(None if allowed == inf else allowed) as scope:
-                ask = None if self._board is None else _Asking(self._board, caller, tool, scope).ask
+                board = self._board
+                ask = None if board is None else _Asking(board, caller, tool, scope, record).ask
                 return await tool.invoke(given, Call(tool, caller, caller.progress, ask))
         except GuildryError:
             raise
@@ -198,7 +216,7 @@ class Dispatch:
                 f"`{tool.name}` of `{tool.plug}` failed inside ({type(error).__name__}):"
                 " the same call will fail again"
             ) from error
-        raise ToolFailed(
+        raise (_OutOfTime if allowed < own else ToolFailed)(
             f"`{tool.name}` of `{tool.plug}` gave no answer within {allowed:g} s and was stopped:"
             " ask for less in one call"
         )
@@ -219,16 +237,34 @@ class Dispatch:
                 saved_tokens=result.saved_tokens,
             ),
         )
+        if self._usage is not None and record.reached is not None:
+            self._usage.note(tool, result, perf_counter() - record.reached)
+
+
+def arguments_digest(arguments: Mapping[str, Json]) -> str:
+    """Return the digest by which the effect ledger knows the arguments of a call."""
+    return hashlib.sha256(_canonical(arguments).encode()).hexdigest()
+
+
+class _OutOfTime(ToolFailed):
+    """Report a tool that was stopped since its caller had no more time."""
 
 
 class _Asking:
     """Put the questions of one call. Its time limit stands still while one of them is open."""
 
-    __slots__ = ("_board", "_caller", "_left", "_open", "_scope", "_tool")
+    __slots__ = ("_board", "_caller", "_left", "_open", "_record", "_scope", "_since", "_tool")
 
     def __init__(
-        self, board: QuestionBoard, caller: Caller, tool: Tool, scope: anyio.CancelScope
+        self,
+        board: QuestionBoard,
+        caller: Caller,
+        tool: Tool,
+        scope: anyio.CancelScope,
+        record: _Record,
     ) -> None:
+        self._record = record
+        self._since = 0.0
         self._board = board
         self._caller = caller
         self._tool = tool
@@ -239,6 +275,7 @@ class _Asking:
     async def ask(self, question: Question) -> Answer:
         """Put a question and wait for its answer. Only the grant's deadline goes on meanwhile."""
         if not self._open:
+            self._since = perf_counter()
             self._left = self._scope.deadline - anyio.current_time()
             self._scope.deadline = self._ends
         self._open += 1
@@ -252,6 +289,8 @@ class _Asking:
         finally:
             self._open -= 1
             if not self._open:
+                if self._record.reached is not None:  # that time was not the tool's
+                    self._record.reached += perf_counter() - self._since
                 self._scope.deadline = min(anyio.current_time() + self._left, self._ends)
 
     @property
@@ -260,17 +299,25 @@ class _Asking:
         return inf if deadline is None else deadline
 
 
-def _told(text: str) -> Result:
-    text = storable(text)
-    return Result(text, (Text(text),), is_error=True, size=size_of(text))
+def _failure(record: _Record, error: GuildryError) -> Failure:
+    if record.reached is None:
+        return "denied" if record.is_checked else "refused"
+    if isinstance(error, _OutOfTime):
+        return "late"
+    return "failed" if isinstance(error, ToolFailed) else "misused"
+
+
+def _told(text: str, failure: Failure) -> Result:
+    text = storable(HIDDEN.clean(text))
+    return Result(text, (Text(text),), is_error=True, size=size_of(text), failure=failure)
 
 
 def _bounded(value: Json, depth: int = 0) -> Json:
-    """Return `value` as a journal keeps it: what is long or nested deep is cut, with a word."""
+    """Return `value` as a journal keeps it: secrets hidden, and what is long or deep cut."""
     if isinstance(value, str):
         if len(value) <= _JOURNALED_CHARACTERS:
-            return value
-        return f"{value[:_JOURNALED_CHARACTERS]}… ({len(value):,} characters)"
+            return HIDDEN.clean(value)
+        return f"{HIDDEN.cut(value, _JOURNALED_CHARACTERS)}… ({len(value):,} characters)"
     members = as_object(value)
     items = as_list(value) if isinstance(value, list) else []
     if (members or items) and depth == _JOURNALED_DEPTH:

@@ -1,18 +1,20 @@
 """References on their way into a call: who may read them, and the type that the tool wants.
 
 An argument that *is* a reference string is replaced by what it stands for, at any depth, unless
-its schema has the format `guildry-reference`.
+its schema, or that of what it is in, has the format `guildry-reference`.
 """
 
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 
 from guildry.errors import ReferenceNotFound, ToolRetry
 from guildry.memory.objects import ObjectStore
 from guildry.memory.references import Handle, Reference, parse_handle
 from guildry.tools.base import REFERENCE_FORMAT, Json, Tool
 from guildry.tools.caller import Caller
+from guildry.tools.flow import join
 from guildry.tools.schema import as_list, as_object, at, local, types_wanted
 
 __all__ = ["mentions_reference", "open_reference", "pass_references"]
@@ -44,6 +46,7 @@ async def open_reference(objects: ObjectStore, caller: Caller, handle: Handle) -
     if found is None or not (found.id in grant.references or found.readable_by(grant.holder)):
         name = str(Handle(handle.kind, handle.key))
         raise ReferenceNotFound(f"there is no reference {name!r} here: use one that you were given")
+    join(found.labels)
     return found
 
 
@@ -57,23 +60,24 @@ async def pass_references(
     """
     if not any(mentions_reference(value) for value in arguments.values()):
         return dict(arguments), ()
-    passing = _Passing(objects, caller, tool.input_schema)
+    passing = _Passing(objects, caller, tool)
     given = await passing.put(dict(arguments), tool.input_schema, "", 0)
     return given, tuple(passing.read)
 
 
 class _Passing:
-    def __init__(self, objects: ObjectStore, caller: Caller, root: Mapping[str, Json]) -> None:
+    def __init__(self, objects: ObjectStore, caller: Caller, tool: Tool) -> None:
         self._objects = objects
         self._caller = caller
-        self._root = root
+        self._root = tool.input_schema
+        self._looks = tool.effects.egress or tool.effects.writes
         self.read: list[Reference] = []
 
     async def put(self, value: Json, schema: Mapping[str, Json], path: str, depth: int) -> Json:
         if isinstance(value, str):
             handle = parse_handle(value)
             return value if handle is None else await self._value(handle, value, schema, path)
-        if depth > _MAX_DEPTH:
+        if depth > _MAX_DEPTH or local(schema, self._root).get("format") == REFERENCE_FORMAT:
             return value
         members = as_object(value)
         if members is not None:
@@ -88,10 +92,17 @@ class _Passing:
             for n, each in enumerate(as_list(value))
         ]
 
+    async def _look(self, handle: Handle) -> None:
+        """Enter what a tool that writes or reaches out may read by itself: guards have to know."""
+        if self._looks:
+            with suppress(ReferenceNotFound):  # the tool says so itself
+                self.read.append(await open_reference(self._objects, self._caller, handle))
+
     async def _value(
         self, handle: Handle, text: str, schema: Mapping[str, Json], path: str
     ) -> Json:
         if local(schema, self._root).get("format") == REFERENCE_FORMAT:
+            await self._look(handle)
             return text
         reference = await open_reference(self._objects, self._caller, handle)
         self.read.append(reference)

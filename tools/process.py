@@ -1,17 +1,15 @@
 """Server processes: lines in, lines out, and nothing left behind. Knows no protocol.
 
-Each process leads a session of its own, and the whole of its group is killed when it is closed. A
-guard, a shell that waits on a pipe, does the same should this process be killed itself.
+Each process has a supervisor, which ends it with all that came of it: when it is closed, and when
+this process ends, however it ends.
 """
 
 import os
-import signal
-import subprocess
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from glob import glob
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +18,17 @@ import anyio.abc
 import structlog
 from anyio import to_thread
 
+from guildry.tools.plugs.options import SandboxOptions, SandboxPolicy
+from guildry.tools.redaction import HIDDEN
+from guildry.tools.sandbox.confinement import Confined, confined, wanted_sandbox
+from guildry.tools.sandbox.supervision import Supervised, start
+
 __all__ = ["ServerProcess", "inherited_environment", "launch"]
 
 log = structlog.get_logger()
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 _CHUNK: Final = 65_536
-_POLL_S: Final = 0.02
 _SHOWN_CHARACTERS: Final = 500
 _LOGGED_LINES: Final = 200
 _LOGGED_PER_S: Final = 5.0
@@ -41,8 +43,6 @@ _ENDED: Final = (
     anyio.BrokenResourceError,
     OSError,
 )
-_GUARD: Final = 'read -r _; kill -KILL "-$0"'
-"""Waits for a line that never comes; the pipe closes when this process is gone."""
 
 
 def inherited_environment() -> dict[str, str]:
@@ -62,7 +62,7 @@ class _StderrLog:
 
     def add(self, line: bytes) -> None:
         """Take one line."""
-        text = line.decode(errors="replace").rstrip()[:_SHOWN_CHARACTERS]
+        text = HIDDEN.cut(line.decode(errors="replace").rstrip(), _SHOWN_CHARACTERS)
         if not text:
             return
         self.last.append(text)
@@ -85,18 +85,20 @@ class ServerProcess:
     Args:
         pid: of the process, and of its group and session.
         last_words: the newest lines of its stderr, at most 20.
+        is_confined: whether it runs in a sandbox.
+        notes: what it cannot see there though its command names it, or why there is no sandbox.
+        fault: why nothing more is read of it, where that is not its end.
     """
 
     _process: anyio.abc.Process
+    pid: int
     last_words: deque[str]
+    is_confined: bool = False
+    notes: tuple[str, ...] = ()
+    fault: str | None = None
     _lines: deque[bytes] = field(default_factory=deque[bytes])
     _partial: list[bytes] = field(default_factory=list[bytes])
     _partial_bytes: int = 0
-
-    @property
-    def pid(self) -> int:
-        """The id of the process, which is that of its group too."""
-        return self._process.pid
 
     @property
     def returncode(self) -> int | None:
@@ -139,6 +141,7 @@ class ServerProcess:
         self._partial_bytes += len(head)
         if self._partial_bytes > MAX_LINE_BYTES:
             log.error("server_line_too_long", pid=self.pid, max_bytes=MAX_LINE_BYTES)
+            self.fault = f"it wrote a line of over {MAX_LINE_BYTES >> 20} MiB"
             raise anyio.EndOfStream
         if rest:
             self._lines.append(b"".join(self._partial))
@@ -149,9 +152,16 @@ class ServerProcess:
 
 @asynccontextmanager
 async def launch(
-    command: Sequence[str], *, name: str, env: Mapping[str, str], cwd: Path, close_s: float
+    command: Sequence[str],
+    *,
+    name: str,
+    env: Mapping[str, str],
+    cwd: Path,
+    close_s: float,
+    sandbox: SandboxOptions | None = None,
+    policy: SandboxPolicy = "auto",
 ) -> AsyncGenerator[ServerProcess]:
-    """Run a command for as long as the block runs; after it, its whole process group is gone.
+    """Run a command for as long as the block runs; after it, nothing that came of it is left.
 
     Ending takes at most three times `close_s`: stdin is closed, then SIGTERM, then SIGKILL.
 
@@ -161,52 +171,53 @@ async def launch(
         env: variables besides the inherited few.
         cwd: where it runs.
         close_s: how long each step of ending it may take.
+        sandbox: how it is confined; None: it is not, unless the policy demands it.
+        policy: whether it is confined, and whether it may run where it cannot be.
 
     Raises:
         OSError: it cannot be started.
+        SandboxError: it cannot be confined as it must be.
     """
-    process, guard = await _start(command, {**inherited_environment(), **env}, cwd)
-    stderr = _StderrLog(name)
+    wanted = wanted_sandbox(sandbox, policy)
+    begun, shelter = await _begin(command, name, env, cwd, wanted, policy)
+    process, stderr = begun.process, _StderrLog(name)
     try:
         async with anyio.create_task_group() as reading:
             reading.start_soon(_read_stderr, process, stderr)
             reading.start_soon(_end_with_process, process, close_s)
             try:
-                yield ServerProcess(process, stderr.last)
+                yield ServerProcess(
+                    process, begun.pid, stderr.last, shelter.is_confined, shelter.notes
+                )
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _stop(process, close_s)
+                    await _stop(begun, close_s)
                 reading.cancel_scope.cancel()
     finally:
-        guard.kill()
-        guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+        await begun.end(close_s)
 
 
-async def _start(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path
-) -> "tuple[anyio.abc.Process, subprocess.Popen[bytes]]":
-    """Start a process and its guard; a start that is cancelled halfway would leave them behind."""
-    with anyio.CancelScope(shield=True):
-        process = await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
-        try:
-            return process, await to_thread.run_sync(_start_guard, process.pid)
-        except OSError:
-            _signal(process.pid, signal.SIGKILL)
-            await process.aclose()
-            raise
-    raise AssertionError("a shielded start was cancelled")
-
-
-def _start_guard(group: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, str(group)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+async def _begin(
+    command: Sequence[str],
+    name: str,
+    env: Mapping[str, str],
+    cwd: Path,
+    sandbox: SandboxOptions | None,
+    policy: SandboxPolicy,
+) -> tuple[Supervised, Confined]:
+    variables = {**inherited_environment(), **env}
+    if sandbox is None:
+        plain = Confined(tuple(command), (), variables, is_confined=False)
+        return await start(command, env=variables, cwd=cwd), plain
+    confine = partial(confined, command, sandbox, cwd=cwd, env=variables, policy=policy)
+    shelter = await to_thread.run_sync(confine)
+    log.info(
+        "server_confined" if shelter.is_confined else "server_not_confined",
+        plug=name,
+        notes=list(shelter.notes),
     )
+    begun = await start(shelter.inner, env=shelter.env, cwd=cwd, limits=shelter.limits)
+    return begun, shelter
 
 
 async def _read_stderr(process: anyio.abc.Process, stderr: _StderrLog) -> None:
@@ -236,52 +247,18 @@ async def _drain(stream: anyio.abc.ByteReceiveStream | None) -> None:
             await stream.receive(_CHUNK)
 
 
-async def _stop(process: anyio.abc.Process, close_s: float) -> None:
+async def _stop(begun: Supervised, close_s: float) -> None:
+    """Let a server end by itself, then ask it to; what is left after that is killed."""
+    process = begun.process
     async with anyio.create_task_group() as draining:
         draining.start_soon(_drain, process.stdout)
         with suppress(*_ENDED):
             if process.stdin is not None:
                 await process.stdin.aclose()
-        with anyio.move_on_after(close_s):
+        with anyio.move_on_after(close_s) as patience:
             await process.wait()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not _signal(process.pid, number):
-                break
+        if patience.cancelled_caught:
+            begun.ask()
             with anyio.move_on_after(close_s):
-                await _group_gone(process.pid)
+                await process.wait()
         draining.cancel_scope.cancel()
-    with anyio.move_on_after(close_s) as reaping:
-        await process.aclose()
-    if reaping.cancelled_caught:
-        log.error("process_not_reaped", pid=process.pid)
-
-
-async def _group_gone(group: int) -> None:
-    while _signal(group, 0) and not _all_dead(group):  # noqa: ASYNC110 - nothing tells of the end of a group
-        await anyio.sleep(_POLL_S)
-
-
-def _all_dead(group: int) -> bool:
-    """Tell whether all members of a group are dead, though nobody has reaped them.
-
-    In a container the first process may never reap what is left to it; elsewhere than on Linux
-    such a group looks alive until the limit.
-    """
-    states: list[str] = []
-    for stat in glob("/proc/[0-9]*/stat"):
-        with suppress(OSError), open(stat, encoding="utf-8", errors="replace") as file:
-            state, _, member_of = file.read().rpartition(")")[2].split()[:3]
-            if member_of == str(group):
-                states.append(state)
-    return bool(states) and set(states) <= {"Z", "X"}
-
-
-def _signal(group: int, number: int) -> bool:
-    """Signal a process group; tell whether there still was one."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a member under another user; or, on macOS, one not yet reaped
-        pass
-    return True

@@ -5,7 +5,6 @@ and reference are given instead. What a model cannot read (an image, a sound) is
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -49,9 +48,9 @@ class ResultContract:
         self._inline_bytes = inline_tokens * BYTES_PER_TOKEN
 
     async def apply(
-        self, tool: Tool, caller: Caller, outcome: Outcome, labels: Iterable[str] = ()
+        self, tool: Tool, caller: Caller, outcome: Outcome, labels: frozenset[str]
     ) -> Result:
-        """Return the one form of `outcome` that `caller` gets. `labels` are those of what was read.
+        """Return the one form of `outcome` that `caller` gets, with these labels.
 
         Raises:
             StoreError: the answer is too long to be inline and could not be kept.
@@ -62,27 +61,27 @@ class ResultContract:
             return await self._applied(tool, caller, _mended(outcome), labels)
 
     async def _applied(
-        self, tool: Tool, caller: Caller, outcome: Outcome, labels: Iterable[str]
+        self, tool: Tool, caller: Caller, outcome: Outcome, labels: frozenset[str]
     ) -> Result:
         blocks = outcome.blocks
         if len(blocks) == 1 and type(blocks[0]) is Text and not outcome.has_structured:
             text = blocks[0].text  # the common case, kept short
             if self.inline(text):
-                return Result(text, blocks, is_error=outcome.is_error, size=size_of(text))
-        return await _Shaping(self, tool, caller, frozenset(labels)).shape(outcome)
+                size = size_of(text)
+                return Result(text, blocks, is_error=outcome.is_error, size=size, labels=labels)
+        return await _Shaping(self, tool, caller, labels).shape(outcome)
 
     async def keep(
         self, tool: Tool, caller: Caller, content: bytes, media_type: str, labels: frozenset[str]
     ) -> Reference:
         """Store `content` as the caller's own."""
-        origin = f"untrusted:{tool.plug}" if tool.effects.egress else f"plug:{tool.plug}"
         return await self._objects.put(
             content,
             media_type=media_type,
             name=tool.name,
             namespace=caller.run,
             owner=caller.grant.holder,
-            labels=labels | {origin},
+            labels=labels,
             ttl_s=self._ttl_s,
         )
 
@@ -158,6 +157,7 @@ class _Shaping:
             is_error=outcome.is_error,
             size=size,
             saved_tokens=max(0, size - size_of(text)) // BYTES_PER_TOKEN,
+            labels=self._labels,
         )
 
     async def _store_what_is_long(self, parts: list[str]) -> bool:

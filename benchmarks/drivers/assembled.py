@@ -10,8 +10,10 @@ from guildry.memory.ledger import EffectLedger
 from guildry.memory.objects import ObjectStore
 from guildry.memory.runs import RunStore
 from guildry.memory.store import Store
+from guildry.memory.usage import UsageStore
 from guildry.tools.dispatch import Dispatch
 from guildry.tools.registry import Catalog
+from guildry.tools.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -32,5 +34,6 @@ async def assemble(folder: Path) -> AsyncIterator[Parts]:
     async with Store.open(folder / "guildry.db") as store:
         objects, journal, ledger = ObjectStore(store, folder), Journal(store), EffectLedger(store)
         catalog = Catalog()
-        dispatch = Dispatch(catalog, objects, journal, ledger)
+        usage = Usage(UsageStore(store))
+        dispatch = Dispatch(catalog, objects, journal, ledger, usage=usage)
         yield Parts(objects, journal, ledger, RunStore(store), catalog, dispatch)

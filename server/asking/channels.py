@@ -25,6 +25,7 @@ from guildry.server.asking.inputs import UnfitAnswer, answer_of, client_takes, r
 from guildry.server.methods.logging import LEVEL_STATE
 from guildry.tools.asking.questions import Answer, Channel, Question, QuestionKind
 from guildry.tools.base import Json, Log
+from guildry.tools.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -73,7 +74,7 @@ class ClientLog:
         if level not in _LEVELS[_LEVELS.index(self._level) :]:
             return
         params = LoggingMessageNotificationParams(
-            level=cast("LoggingLevel", level), data=data, logger=logger
+            level=cast("LoggingLevel", level), data=HIDDEN.value(data), logger=logger
         )
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             message = LoggingMessageNotification(params=params)

@@ -6,7 +6,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from guildry import __version__
-from guildry.server.commands import approve, install, plugging, runs, setup, teams, tokens, using
+from guildry.server.commands import (
+    approve,
+    embed,
+    install,
+    plugging,
+    reviewing,
+    runs,
+    setup,
+    teams,
+    tokens,
+    using,
+)
 from guildry.server.commands.arguments import taking
 from guildry.server.commands.exits import EXITS_HELP
 from guildry.server.commands.options import SERVE
@@ -37,7 +48,9 @@ COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("show", runs.show, "guildry show r1a2b3c4d5e"),
     ("cancel", runs.cancel, "guildry cancel r1a2b3c4d5e"),
     ("approve", approve.approve, "guildry approve q1a2b3c4d5"),
+    ("review", reviewing.review, "guildry review --approve time:now"),
     ("token", tokens.token, "guildry token new ada --scopes tools"),
+    ("embed", embed.embed, "guildry embed"),
     ("doctor", setup.doctor, "guildry doctor"),
 )
 """The commands: name, function and example."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from guildry.errors import PlugError, ToolError
+from guildry.server.commands import plug_options as given
 from guildry.server.commands.arguments import AsJson, Config, Home
 from guildry.server.commands.exits import Exit, NotFound
 from guildry.server.commands.perform import perform, write
@@ -27,25 +28,56 @@ def plug(
     name: Annotated[
         str | None, typer.Option(help="What it is called; derived if left out.")
     ] = None,
+    replace: given.Replace = False,
+    env: given.Env = None,
+    header: given.Headers = None,
+    lazy: given.Lazy = None,
+    idle_s: given.Idle = None,
+    calls_at_once: given.CallsAtOnce = None,
+    call_timeout_s: given.CallTimeout = None,
+    trust: given.Trust = None,
+    label: given.Labels = None,
+    tag: given.Tags = None,
+    sandbox: given.Sandbox = False,
+    network: given.Network = False,
+    read: given.Read = None,
+    write_to: given.Write = None,
     home: Home = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Plug a source of tools in, now and at every later start."""
+
+    async def work(settings: "Settings") -> int:
+        said = given.said_of(
+            env=given.pairs("--env", env),
+            headers=given.pairs("--header", header),
+            lazy=lazy,
+            idle_s=idle_s,
+            calls_at_once=calls_at_once,
+            call_timeout_s=call_timeout_s,
+            trust=trust,
+            labels=label,
+            tags=tag,
+        )
+        if (confined := given.confined(sandbox, network, read, write_to)) is not None:
+            said["sandbox"] = confined
+        arguments = {"source": anchored(source, Path.cwd()), "name": name, "options": said}
+        told = {key: value for key, value in arguments.items() if value}
+        return await _plug(told | ({"replace": True} if replace else {}), as_json, settings)
+
     flags = {"home": home, "config": config}
-    work = partial(_plug, anchored(source, Path.cwd()), name, as_json)
     raise typer.Exit(perform(work, flags, as_json=as_json))
 
 
-async def _plug(source: str, name: str | None, as_json: bool, settings: "Settings") -> int:
+async def _plug(arguments: dict[str, Any], as_json: bool, settings: "Settings") -> int:
     """Plug into one live server, which tells the others; they follow at once."""
     from guildry.server.commands.door import every_live
 
-    arguments = {"source": source} | ({"name": name} if name else {})
     async with AsyncExitStack() as stack:
         doors = await every_live(settings, stack)
         report = (
-            await doors[0].ask("plug", arguments) if doors else await _try(source, name, settings)
+            await doors[0].ask("plug", arguments) if doors else await _try(settings, **arguments)
         )
     live = len(doors)
     if as_json:
@@ -61,21 +93,36 @@ async def _plug(source: str, name: str | None, as_json: bool, settings: "Setting
     return Exit.OK
 
 
-async def _try(source: str, name: str | None, settings: "Settings") -> dict[str, Any]:
+async def _try(
+    settings: "Settings",
+    *,
+    source: str,
+    name: str | None = None,
+    options: dict[str, Any] | None = None,
+    replace: bool = False,
+) -> dict[str, Any]:
     """Open a source once, to see that it works and what it has; and keep it for the next start."""
+    from guildry.memory.pins import PinStore
     from guildry.memory.sources import SourceStore
     from guildry.memory.store import Store
+    from guildry.server.by_hand import plug_started
+    from guildry.server.opening import opening_of
     from guildry.server.peers import Peers
+    from guildry.server.plug_settings import setting_of
+    from guildry.tools.macros.plug import macros
+    from guildry.tools.macros.shelf import MacroShelf
     from guildry.tools.plugs.board import PlugBoard
     from guildry.tools.plugs.plug import PlugLimits
+    from guildry.tools.plugs.review import Reviewer
     from guildry.tools.plugs.sources import derive_name
     from guildry.tools.registry import Catalog, tool_name
     from guildry.tools.skills.plug import skill_folders
 
     wanted = tool_name(name or derive_name(source, settings.folder))
+    setting = setting_of(wanted, source, options or {})
     async with Store.open(settings.database) as store:
         sources = SourceStore(store)
-        kept = {each.name: each.source for each in await sources.listing()}
+        kept = {each.name: each.source for each in await sources.listing() if not replace}
         taken = {**kept, **{n: plug.source for n, plug in settings.plugs.items()}}.get(wanted)
         if taken is not None and taken != source:
             raise PlugError(
@@ -84,12 +131,19 @@ async def _try(source: str, name: str | None, settings: "Settings") -> dict[str,
                 "Give this one another name with `--name`, or unplug that one first",
             )
         limits = PlugLimits(drain_s=0)
-        openers = [skill_folders(settings.folder)]
+        shelf = MacroShelf(settings.home / "macros")
+        openers = [macros(shelf, None, Catalog()), skill_folders(settings.folder)]
         async with PlugBoard(
-            Catalog(), openers=openers, folder=settings.folder, limits=limits
+            Catalog(),
+            openers=openers,
+            folder=settings.folder,
+            limits=limits,
+            opening=opening_of(settings, store),
+            review=Reviewer(PinStore(store), Catalog(), pin=settings.pin),
         ) as board:
-            report = await board.plug(source, wanted)
-        await sources.add(report.plug, source)
+            said = setting.expanded(wanted).options()
+            report = await plug_started(board, source, wanted, said)
+        await sources.add(report.plug, source, setting.said())
     Peers(settings.home).tell("plugs")
     return report.as_json()
 

@@ -55,8 +55,15 @@ def settings_table() -> str:
 def _rows(model: type[BaseModel]) -> list[str]:
     return [
         f"| `{name}` | {_default(name, about.is_required(), about.default)} | {about.description} |"
-        for name, about in model.model_fields.items()
+        for name, about in sorted(
+            model.model_fields.items(), key=lambda each: _is_group(model, each[0])
+        )
     ]
+
+
+def _is_group(model: type[BaseModel], name: str) -> bool:
+    """Tell whether a setting comes from a group of them: these follow the others."""
+    return name not in vars(model).get("__annotations__", {})
 
 
 def _default(name: str, required: bool, default: object) -> str:

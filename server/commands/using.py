@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["call", "find", "parse_arguments", "tools"]
 
 
-def tools(home: Home = None, config: Config = None, as_json: AsJson = False) -> None:
+def tools(
+    usage: Annotated[
+        bool, typer.Option("--usage", help="Show how often, how well and how fast they answered.")
+    ] = False,
+    home: Home = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
     """List every tool that can be called, with its source."""
+    from guildry.server.commands.usage import show_usage
+
     flags = {"home": home, "config": config}
-    raise typer.Exit(perform(partial(_tools, as_json), flags, as_json=as_json))
+    work = partial(show_usage if usage else _tools, as_json)
+    raise typer.Exit(perform(work, flags, as_json=as_json))
 
 
 async def _tools(as_json: bool, settings: "Settings") -> int:
@@ -57,6 +67,8 @@ async def _tools(as_json: bool, settings: "Settings") -> int:
             write(f"! {plug['name']} ({plug['state']}): {_first(plug['error'], 300)}")
         for left in plug.get("quarantined", ()):
             write(f"! {plug['name']}: `{left['tool']}` is left out: {_first(left['reason'], 300)}")
+        if held := plug.get("held"):
+            write(f"! {plug['name']}: {held} definition(s) are held: see `guildry review`")
     return Exit.OK
 
 

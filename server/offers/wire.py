@@ -7,6 +7,7 @@ from typing import Final
 from guildry.server.wire import block_to_wire, icons_to_wire
 from guildry.tools.base import Embedded, Json
 from guildry.tools.offers import Messages, Prompt, Resource, Template
+from guildry.tools.redaction import HIDDEN
 
 __all__ = [
     "contents_to_wire",
@@ -43,7 +44,7 @@ def prompt_to_wire(prompt: Prompt) -> dict[str, Json]:
 def messages_to_wire(messages: Messages, version: str) -> dict[str, Json]:
     """Return what a prompt became as `prompts/get` answers it to a client that speaks `version`."""
     said = [
-        {"role": each.role, "content": block_to_wire(each.block, version)}
+        {"role": each.role, "content": block_to_wire(HIDDEN.block(each.block), version)}
         for each in messages.messages
     ]
     return _told(description=messages.description, messages=said)
@@ -65,7 +66,7 @@ def contents_to_wire(contents: Sequence[Embedded]) -> list[dict[str, Json]]:
         _told(
             uri=each.uri,
             mimeType=each.media_type,
-            text=each.text,
+            text=None if each.text is None else HIDDEN.known(each.text),
             blob=None if each.data is None else base64.b64encode(each.data).decode("ascii"),
         )
         for each in contents

@@ -4,7 +4,8 @@
 GuildryError
 ├── UsageError                the operator: what to change on the command line or in a file
 │   ├── ConfigError           a setting is wrong
-│   └── PlugError             a source of tools cannot be plugged; names the source and the cure
+│   ├── PlugError             a source of tools cannot be plugged; names the source and the cure
+│   └── SandboxError          a process cannot be confined as it must be
 ├── ToolError                 the model: its text is what the model reads
 │   ├── ToolRetry             change the call and try again
 │   │   └── ReferenceNotFound a reference that this caller cannot read, for whatever reason
@@ -45,6 +46,7 @@ __all__ = [
     "ReferenceNotFound",
     "RunError",
     "RunNotFound",
+    "SandboxError",
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
@@ -78,6 +80,10 @@ class PlugError(UsageError):
         self.source = source
         self.reason = reason
         self.cure = cure
+
+
+class SandboxError(UsageError):
+    """Report a process that cannot be confined as it must be, and what to change."""
 
 
 class ToolError(GuildryError):

@@ -138,7 +138,7 @@ async def test_a_plug_that_comes_while_connected_is_announced_listed_and_callabl
     if way.is_modern:
         await connected.listen()
 
-    await place.guildry("plug", "plugs/late.py")
+    await place.guildry("plug", "served/late.py")
 
     await connected.heard("notifications/tools/list_changed")
     tools = (await connected.call("listTools"))["tools"]

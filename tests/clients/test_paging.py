@@ -15,7 +15,7 @@ async def test_a_long_list_comes_in_pages_that_hold_each_tool_once(
     reach: Any, tmp_path: Path, way: str
 ) -> None:
     """One of the clients turns the pages itself."""
-    place = Place(tmp_path / "home", HERE, ("--plug", "plugs/crowd.py"))
+    place = Place(tmp_path / "home", HERE, ("--plug", "served/crowd.py"))
     async with reach(way, place) as client:
         pages = [await client.call("listTools")]
         while cursor := pages[-1].get("nextCursor"):

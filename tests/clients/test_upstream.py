@@ -215,3 +215,15 @@ async def test_progress_of_a_server_reaches_the_client(client: Connected) -> Non
 
     assert (first["progress"], first["total"]) == (1, 3)
     assert "completed" in text_of(done)
+
+
+async def test_nothing_that_they_say_of_themselves_is_held(client: Connected) -> None:
+    try:
+        told = await call(client, "list_plugs")
+    except CallError:
+        pytest.skip("clients over HTTP are not told of plugs")
+
+    plugs = told["structuredContent"]["plugs"]
+    assert {plug["name"]: plug["quarantined"] for plug in plugs} == {
+        name: [] for name in ("everything", "filesystem", "git", "time", "fetch", "memory")
+    }

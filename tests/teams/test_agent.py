@@ -1040,3 +1040,21 @@ async def test_siblings_under_one_budget_never_overspend_it(tmp_path: Path) -> N
         assert (root.budget.used().tokens or 0) <= 9_000
         assert root.budget.overshoot == 0
         assert root.budget.held == 0
+
+
+async def test_an_agent_with_very_many_tools_is_shown_what_it_finds(tmp_path: Path) -> None:
+    found = {"tools": [{"name": "tool_30"}, {"name": "tool_02"}]}
+    names = [f"tool_{n:02}" for n in range(60)]
+    who = spec(
+        [call("find_tools", queries=["thirty"]), call("tool_30"), "done"], *names, "find_tools"
+    )
+    async with surroundings(tmp_path) as at:
+        at.plug("many", *(tool(name) for name in names))
+        at.plug("search", tool("find_tools", lambda _: json.dumps(found)))
+
+        report = await work(who, Task("Do it."), at.desk(*names, "find_tools"))
+
+    shown = [[each.name for each in request.tools] for request in requests(who)]
+    assert report.status == "done"
+    assert shown == [["find_tools"], *[["find_tools", "tool_30", "tool_02"]] * 2]
+    assert "many more tools" in requests(who)[0].messages[0].content

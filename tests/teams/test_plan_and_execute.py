@@ -549,3 +549,35 @@ async def test_the_join_of_many_long_reports_stays_short(tmp_path: Path, fanout:
         assert finished.status == "done"
         assert len(joined) / 4 < 21_500
         assert len(finished.report.references) == fanout  # the whole of each long report
+
+
+async def test_of_very_many_tools_each_worker_gets_a_few_that_fit_its_own_sub_task(
+    tmp_path: Path,
+) -> None:
+    offered: dict[str, list[str]] = {}
+
+    def nodes(id: str, request: Request) -> str:
+        offered[id] = [each.name for each in request.tools]
+        return f"{id} is done"
+
+    kinds = ("mail", "invoice", "weather", "picture", "ticket", "branch", "calendar", "recipe")
+    tools = {f"{verb}_{kind}": table for kind in kinds for verb in VERBS}
+    plan = [
+        node("a") | {"task": "Do a\nRead the weather"},
+        node("b", tools=("send_mail",)) | {"task": "Do b\nSend the picture by mail"},
+        node("c", tools=("read_mail", "read_ticket", "read_recipe")),
+    ]
+    program = Program(plans=[plan], nodes=nodes)
+    async with shop(tmp_path, program, **tools) as at:
+        await at.run(TEAM, Task("Look into it."))
+
+    assert len(tools) > 60
+    assert "read_weather" in offered["a"]
+    assert len(offered["a"]) <= 5
+    assert "send_mail" in offered["b"]
+    assert "send_picture" in offered["b"]
+    assert len(offered["b"]) <= 5
+    assert sorted(offered["c"]) == ["read_mail", "read_recipe", "read_ticket"]
+
+
+VERBS = ("read", "send", "list", "find", "make", "drop", "move", "copy", "open")

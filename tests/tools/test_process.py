@@ -1,7 +1,10 @@
 """Server processes: lines both ways, and nothing left behind whatever they do."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -10,6 +13,7 @@ import structlog.testing
 
 from guildry.tools import process as module
 from guildry.tools.process import ServerProcess, inherited_environment, launch
+from guildry.tools.sandbox.supervision import start
 
 HERE = Path(__file__).parent
 
@@ -139,3 +143,164 @@ def test_the_inherited_environment_is_the_usual_few(monkeypatch: pytest.MonkeyPa
 
     assert "PATH" in inherited
     assert "SOME_API_KEY" not in inherited
+
+
+BRANCHING = """
+import os, signal, subprocess, sys
+def left(*, far):
+    heard, said = os.pipe()
+    if os.fork() == 0:
+        if far:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(said, b"%d" % os.getpid())
+        signal.pause()
+        os._exit(0)
+    return os.read(heard, 20).decode()
+print(os.getpid(), os.getppid(), left(far=False), left(far=True), flush=True)
+signal.pause()
+"""
+"""Says who it is, who its parent is, and the ids of a child and of one that left its session."""
+
+
+def watched(pids: Iterable[int]) -> list[int]:
+    """Return descriptors that can be read once these processes are dead."""
+    return [os.pidfd_open(pid) for pid in pids]
+
+
+async def all_dead(descriptors: list[int]) -> None:
+    with anyio.fail_after(20):
+        for each in descriptors:
+            await anyio.wait_readable(each)
+            os.close(each)
+
+
+async def test_whatever_a_server_started_ends_with_it_in_any_session_and_deaf_to_sigterm() -> None:
+    async with launch(python(BRANCHING), name="p", env={}, cwd=HERE, close_s=0.1) as process:
+        with anyio.fail_after(10):
+            pids = [int(each) for each in (await process.receive()).split()]
+        descriptors = watched(pids)
+
+    assert pids[0] == process.pid
+    await all_dead(descriptors)
+
+
+async def test_what_a_server_leaves_behind_ends_when_it_ends_by_itself() -> None:
+    leaving = BRANCHING.removesuffix("signal.pause()\n") + "os._exit(5)"
+    async with launch(python(leaving), name="p", env={}, cwd=HERE, close_s=5) as process:
+        with anyio.fail_after(10):
+            pids = [int(each) for each in (await process.receive()).split()]
+            with pytest.raises(anyio.EndOfStream):
+                await process.receive()
+
+    assert process.returncode == 5
+    for pid in pids[2:]:
+        with pytest.raises(ProcessLookupError):
+            _still_runs(pid)
+
+
+HOST = """
+import anyio, sys
+from pathlib import Path
+from guildry.tools.process import launch
+async def main():
+    command = [sys.executable, "-c", sys.argv[1]]
+    async with launch(command, name="p", env={}, cwd=Path(), close_s=60) as process:
+        print((await process.receive()).decode(), flush=True)
+        await anyio.sleep_forever()
+in_thread = sys.argv[2] == "thread"
+if in_thread:
+    import threading
+    threading.Thread(target=anyio.run, args=[main]).start()
+else:
+    anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+async def test_when_guildry_is_killed_nothing_of_its_servers_lives_on(where: str) -> None:
+    host = await anyio.open_process([*python(HOST), BRANCHING, where])
+    assert host.stdout is not None
+    with anyio.fail_after(20):
+        pids = [int(each) for each in (await host.stdout.receive()).split()]
+    descriptors = watched(pids)
+
+    host.kill()
+
+    await all_dead(descriptors)
+    await host.aclose()
+
+
+async def test_a_server_dies_with_its_supervisor() -> None:
+    async with launch(python(BRANCHING), name="p", env={}, cwd=HERE, close_s=0.5) as process:
+        with anyio.fail_after(10):
+            pids = [int(each) for each in (await process.receive()).split()]
+        descriptors = watched(pids[:2])
+
+        os.kill(pids[1], signal.SIGKILL)
+
+        await all_dead(descriptors)
+        for pid in pids[2:]:  # nobody is left who would
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_server_is_asked_before_it_is_killed_with_all_of_its_processes() -> None:
+    code = (
+        "import os, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+        "heard, said = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child: os.read(heard, 1); print(os.getpid(), 'ready', flush=True)\n"
+        "else: os.setsid(); os.write(said, b'1')\n"
+        "signal.sigwait([signal.SIGTERM])\n"
+        "if child: os.wait()\n"
+        "print(os.getpid(), 'asked', flush=True)"
+    )
+    begun = await start(python(code), env=inherited_environment(), cwd=HERE)
+    try:
+        with anyio.fail_after(10):
+            assert begun.process.stdout is not None
+            ready = await begun.process.stdout.receive()
+            begun.ask()
+            said = b"".join([chunk async for chunk in begun.process.stdout])
+    finally:
+        await begun.end()
+
+    assert ready == b"%d ready\n" % begun.pid
+    assert said.count(b"asked") == 2
+
+
+async def test_a_cancelled_start_leaves_no_process() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.cancel_scope.cancel()
+        async with launch(python(BRANCHING), name="p", env={}, cwd=HERE, close_s=0.1):
+            raise AssertionError
+
+    assert not [each for each in _commands() if BRANCHING.encode() in each]
+
+
+def _commands() -> list[bytes]:
+    found: list[bytes] = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(each.read_bytes())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "returned"),
+    [("import sys; sys.exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+async def test_the_end_of_a_server_is_told_as_it_was(code: str, returned: int) -> None:
+    async with launch(python(code), name="p", env={}, cwd=HERE, close_s=2) as process:
+        await lines_of(process)
+
+    assert process.returncode == returned
+
+
+async def test_a_folder_that_is_not_there_is_told() -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        async with launch(["true"], name="p", env={}, cwd=HERE / "nowhere", close_s=1):
+            pass

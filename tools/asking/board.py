@@ -35,6 +35,7 @@ from guildry.tools.asking.asked import (
 from guildry.tools.asking.questions import Answer, Channel, Question
 from guildry.tools.asking.replies import checked
 from guildry.tools.caller import Caller
+from guildry.tools.redaction import HIDDEN
 from guildry.tools.schema import schema_fault
 
 __all__ = ["DEADLINE", "MOVED", "NOBODY", "OpenQuestion", "QuestionBoard"]
@@ -111,7 +112,14 @@ class QuestionBoard:
         principal = caller.grant.chain[0]
         if question.schema and (fault := schema_fault(dict(question.schema))):
             raise ToolFailed(f"`{question.key}` cannot be asked: {fault}")
-        question = replace(question, id=new_id(), chain=caller.grant.chain)
+        question = replace(
+            question,
+            id=new_id(),
+            chain=caller.grant.chain,
+            message=HIDDEN.known(question.message),
+            params=HIDDEN.value(question.params),
+            arguments=HIDDEN.value(question.arguments),
+        )
         answer = Answer("cancel", by=NOBODY)
         self._note(caller, partial(asked_event, question))
         try:

@@ -66,6 +66,7 @@ class Errand:
         self.plug = plug
         self.limit_s = limit_s
         self.log = log
+        self.waited_s = 0.0
         self.is_over = False
         self.is_between_rounds = False  # the server has said what it wants, and waits for nothing
         self._ask_s = ask_s
@@ -79,8 +80,15 @@ class Errand:
 
     def limited(self) -> AbstractContextManager[anyio.CancelScope]:
         """Return the scope that ends it at its limit. Entered once for each request."""
-        self._scope = anyio.move_on_after(self.limit_s)
+        self._scope = anyio.move_on_after(max(0.0, self.limit_s - self.waited_s))
         return self._scope
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that it may still take without a word; 0 while a question of it is open."""
+        if self._open or self.is_over:
+            return 0.0
+        return min(self.limit_s, max(0.0, self._scope.deadline - anyio.current_time()))
 
     def set_out(self) -> Callable[[], None]:
         """Make this the errand of the task and of all that it sends. Returns the way back."""

@@ -29,6 +29,8 @@ log = structlog.get_logger()
 _AGAIN_S: Final = 5.0
 _MAX_FOLLOWED: Final = 1_000
 _LOGGED_CHARACTERS: Final = 1_000
+_CALM_S: Final = 0.05
+_CALM_MAX_S: Final = 1.0
 
 
 class Hearing:
@@ -49,8 +51,16 @@ class Hearing:
         self._client: Client | None = None
         self._followed: dict[str, None] = {}
         self._told: set[str] = set()
+        self._lists_changed = False
+        self._touched: dict[str, None] = {}
+        self._news = anyio.Event()
         self._grown = anyio.Event()
         self._turn = anyio.Event()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether somebody wants to hear when a resource changes."""
+        return bool(self._followed)
 
     async def run(self, client: "Client") -> None:
         """Hear of changes over one connection, until cancelled."""
@@ -61,16 +71,32 @@ class Hearing:
         for uri in self._followed:
             self.touched(uri)  # what changed while nobody listened
         try:
-            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                for uri in tuple(self._followed):
-                    await self._subscribe(client, uri)
-                await anyio.sleep_forever()
             async with anyio.create_task_group() as listening:
-                listening.start_soon(self._follow_lists, client)
-                listening.start_soon(self._follow_resources, client)
+                listening.start_soon(self._tell_news)
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    listening.start_soon(self._follow_lists, client)
+                    listening.start_soon(self._follow_resources, client)
+                else:
+                    for uri in tuple(self._followed):
+                        await self._subscribe(client, uri)
         finally:
             self._client = None
             self._say_turn()
+
+    async def _tell_news(self) -> None:
+        """Tell of what has changed: at once, and then the less often the more there is of it."""
+        pause_s = _CALM_S
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            changed, self._lists_changed = self._lists_changed, False
+            touched, self._touched = self._touched, {}
+            if changed:
+                self.changed()
+            for uri in touched:
+                self.touched(uri)
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _CALM_MAX_S) if self._news.is_set() else _CALM_S
 
     async def follow(self, uri: str) -> None:
         """Have the server tell when a resource changes, from now on.
@@ -201,14 +227,16 @@ class Hearing:
         import mcp_types as wire
 
         if isinstance(message, wire.ResourceUpdatedNotification):
-            self.touched(message.params.uri)
+            self._touched[message.params.uri] = None
+            self._news.set()
         elif isinstance(
             message,
             wire.ToolListChangedNotification
             | wire.PromptListChangedNotification
             | wire.ResourceListChangedNotification,
         ):
-            self.changed()
+            self._lists_changed = True
+            self._news.set()
 
     async def logged(self, params: "wire.LoggingMessageNotificationParams") -> None:
         """Take a log message."""

@@ -1,4 +1,4 @@
-"""Prompts and resources of an MCP server in our words. Knows the wire's types, no client."""
+"""Prompts and resources of an MCP server in our words. Knows the wire, no client."""
 
 import binascii
 from collections.abc import Callable, Mapping
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guildry.errors import ToolFailed
 from guildry.tools.base import Embedded, Json
-from guildry.tools.mcp.wire import as_block, as_embedded, as_icons
+from guildry.tools.mcp.manifest import Definition
+from guildry.tools.mcp.wire import annotations_of, as_block, as_embedded, as_icons
 from guildry.tools.offers import (
     Complete,
     Message,
@@ -16,6 +17,7 @@ from guildry.tools.offers import (
     Resource,
     Template,
 )
+from guildry.tools.schema import as_list, as_object
 from guildry.tools.uri_templates import BadTemplate, UriTemplate
 
 if TYPE_CHECKING:
@@ -53,9 +55,9 @@ class Source(Protocol):
         ...
 
 
-def as_prompt(definition: "wire.Prompt", plug: str, source: Source) -> Prompt:
+def as_prompt(definition: Definition, plug: str, source: Source) -> Prompt:
     """Return the prompt that an MCP server defines."""
-    name = definition.name
+    name = definition["name"]
 
     async def get(arguments: Mapping[str, str], caller: Any) -> Messages:
         return await source.prompt(name, arguments, caller)
@@ -65,38 +67,43 @@ def as_prompt(definition: "wire.Prompt", plug: str, source: Source) -> Prompt:
         plug=plug,
         source_name=name,
         get=get,
-        title=definition.title,
-        description=definition.description,
+        title=definition.get("title"),
+        description=definition.get("description"),
         arguments=tuple(
-            PromptArgument(each.name, each.description, each.required is True, each.title)
-            for each in definition.arguments or ()
+            PromptArgument(
+                each["name"],
+                each.get("description"),
+                each.get("required") is True,
+                each.get("title"),
+            )
+            for each in as_list(definition.get("arguments"))
         ),
         complete=source.completing("ref/prompt", name),
-        icons=as_icons(definition.icons),
-        annotations=_annotations(None, definition.meta),
+        icons=as_icons(definition),
+        annotations=_meta_of(definition),
     )
 
 
-def as_resource(definition: "wire.Resource", plug: str, source: Source) -> Resource:
+def as_resource(definition: Definition, plug: str, source: Source) -> Resource:
     """Return the resource that an MCP server defines."""
     return Resource(
-        uri=definition.uri,
-        name=definition.name,
+        uri=definition["uri"],
+        name=definition["name"],
         plug=plug,
         read=source.read,
-        title=definition.title,
-        description=definition.description,
-        media_type=definition.mime_type,
-        size=definition.size,
+        title=definition.get("title"),
+        description=definition.get("description"),
+        media_type=definition.get("mimeType"),
+        size=definition.get("size"),
         follow=source.follow if source.tells else None,
-        icons=as_icons(definition.icons),
-        annotations=_annotations(definition.annotations, definition.meta),
+        icons=as_icons(definition),
+        annotations=annotations_of(definition),
     )
 
 
-def as_template(definition: "wire.ResourceTemplate", plug: str, source: Source) -> Template:
+def as_template(definition: Definition, plug: str, source: Source) -> Template:
     """Return the template that an MCP server defines. One that is none matches nothing."""
-    text = definition.uri_template
+    text = definition["uriTemplate"]
     matches: Callable[[str], bool]
     try:
         matches = UriTemplate.of(text).matches
@@ -104,29 +111,23 @@ def as_template(definition: "wire.ResourceTemplate", plug: str, source: Source) 
         matches = _NO_URIS.__contains__  # left out by admission, with the reason
     return Template(
         uri_template=text,
-        name=definition.name,
+        name=definition["name"],
         plug=plug,
         matches=matches,
         read=source.read,
-        title=definition.title,
-        description=definition.description,
-        media_type=definition.mime_type,
+        title=definition.get("title"),
+        description=definition.get("description"),
+        media_type=definition.get("mimeType"),
         complete=source.completing("ref/resource", text),
         follow=source.follow if source.tells else None,
-        icons=as_icons(definition.icons),
-        annotations=_annotations(definition.annotations, definition.meta),
+        icons=as_icons(definition),
+        annotations=annotations_of(definition),
     )
 
 
-def _annotations(
-    annotations: "wire.Annotations | None", meta: "Mapping[str, Any] | None"
-) -> dict[str, Json]:
-    told: dict[str, Json] = (
-        annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if annotations else {}
-    )
-    if meta:
-        told["_meta"] = dict(meta)
-    return told
+def _meta_of(definition: Definition) -> dict[str, Json]:
+    meta = as_object(definition.get("_meta"))
+    return {"_meta": dict(meta)} if meta else {}
 
 
 def as_messages(result: "wire.GetPromptResult", prompt: str) -> Messages:

@@ -1,34 +1,47 @@
 """MCP servers as plugs: everything that they offer. Knows no transport and no handshake."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 import anyio.abc
+import structlog
 
 from guildry.errors import PlugError, ToolError
-from guildry.tools.mcp.connection import Connection, Endpoint, Link, leaf
+from guildry.tools.mcp.connection import Connection
 from guildry.tools.mcp.hearing import Hearing
+from guildry.tools.mcp.link import Link, leaf
+from guildry.tools.mcp.listing import list_offers
+from guildry.tools.mcp.manifest import Endpoint, Manifest
 from guildry.tools.mcp.offers import as_prompt, as_resource, as_template
 from guildry.tools.mcp.requests import Requests
+from guildry.tools.mcp.servers import Servers
 from guildry.tools.mcp.wire import as_tool
 from guildry.tools.offers import Offers
-from guildry.tools.plugs.plug import Loaded, PlugLimits, Quarantined, Watched
-
-if TYPE_CHECKING:
-    import mcp_types as wire
+from guildry.tools.plugs.options import NOTHING_SAID, PlugOptions
+from guildry.tools.plugs.plug import Loaded, PlugLimits, PlugState, Watched
+from guildry.tools.sandbox.confinement import told_confinement
 
 __all__ = ["McpPlug"]
 
-T = TypeVar("T")
-
-_MAX_PAGES: Final = 100
+log = structlog.get_logger()
 
 
 class McpPlug:
     """An MCP server: a command on stdio or a URL, of either protocol era.
 
-    When it stops, calls in flight fail, saying so; later ones wait until it is there again.
+    Where it is known what the server offers, it may be started only once it is needed; then it is
+    listed anew, and what has changed is told. When it stops, calls in flight fail, saying so; later
+    ones wait until it is there again.
+
+    Args:
+        source: what it was plugged from.
+        name: on the board.
+        endpoint: where the server is.
+        tasks: where it is watched over.
+        limits: how long each step may take.
+        options: what is said of it besides.
+        servers: what it shares with the other servers of the board; it stands alone if None.
     """
 
     def __init__(
@@ -39,34 +52,79 @@ class McpPlug:
         *,
         tasks: anyio.abc.TaskGroup,
         limits: PlugLimits,
+        options: PlugOptions = NOTHING_SAID,
+        servers: Servers | None = None,
     ) -> None:
         self.kind = "mcp"
         self.source = source
         self.name = name
         self.watched: tuple[Watched, ...] = ()
         self.touched: Callable[[str], None] = lambda uri: None
+        self._servers = servers or Servers()
+        if options.call_timeout_s is not None:
+            limits = replace(limits, call_s=options.call_timeout_s)
         self._tasks = tasks
         self._limits = limits
+        self._options = options
+        self._endpoint = endpoint
+        self._key = endpoint.key
+        self._is_lazy = self._servers.is_lazy if options.lazy is None else options.lazy
+        self._manifest: Manifest | None = None
+        self._listed_over: Link | None = None
+        self._listing = anyio.Lock()
         self._hearing = Hearing(name, limits)
-        self._connection = Connection(name, endpoint, limits, self._hearing)
-        self._requests = Requests(name, self._connection, self._hearing, limits, tasks)
+        idle_s = self._servers.idle_s if options.idle_s is None else options.idle_s
+        self._connection = Connection(
+            name,
+            endpoint,
+            limits,
+            self._hearing,
+            servers=self._servers,
+            idle_s=idle_s if self._is_lazy else None,
+        )
+        self._connection.begun = self._begun
+        self._requests = Requests(
+            name,
+            self._connection,
+            self._hearing,
+            limits,
+            tasks,
+            at_once=options.calls_at_once,
+        )
 
     @property
     def fault(self) -> str | None:
         """Why the server is not there at this moment, or None while it is."""
         return self._connection.fault
 
+    @property
+    def standing(self) -> PlugState:
+        """How the server is at this moment."""
+        return self._connection.standing
+
+    @property
+    def confinement(self) -> tuple[bool, str] | None:
+        """Whether the server's process is confined, and why; None where it has none here."""
+        if self._endpoint.url is not None:
+            return None
+        return told_confinement(self._endpoint.sandbox, self._limits.sandbox)
+
     async def open(self, changed: Callable[[], None]) -> Loaded:
-        """Connect, and list what is offered.
+        """Return what is known to be offered; where that is nothing, connect and list it.
 
         Raises:
             PlugError: the server cannot be started or reached, or speaks no MCP.
         """
         self._hearing.changed, self._hearing.touched = changed, self.touched
+        if self._is_lazy:
+            self._manifest = await self._servers.known(self._key)
+        if self._manifest is not None:
+            self._connection.rest(self._tasks)
+            return self._loaded(self._manifest)
         link = await self._connection.open(self._tasks)
         if link is None:
             raise self._error(self.fault or "it ended at once")
-        return await self._loaded(link)
+        return await self._read(link)
 
     async def reload(self) -> Loaded:
         """List anew what is offered.
@@ -78,106 +136,65 @@ class McpPlug:
             link = await self._connection.link()
         except ToolError as error:
             raise self._error(self.fault or "it cannot be reached") from error
-        return await self._loaded(link)
+        return await self._read(link)
 
     async def close(self) -> None:
         """End the connection, and the server with all its processes."""
         await self._connection.close()
+        self._manifest = None
+
+    def _begun(self, link: Link) -> None:
+        self._tasks.start_soon(self._look, link)
 
     def _error(self, reason: str) -> PlugError:
         return PlugError(self.source, reason, self._connection.cure)
 
-    async def _loaded(self, link: Link) -> Loaded:
-        link.seen.listed, link.seen.left_out = [], []
-        lists = _Lists(link)
+    async def _read(self, link: Link) -> Loaded:
+        """List what a server offers, and keep it for later starts."""
+        async with self._listing:
+            manifest = await self._listed(link)
+            is_new, self._manifest = manifest != self._manifest, manifest
+        if is_new:
+            await self._servers.keep(self._key, self.name, manifest)
+        return self._loaded(manifest)
+
+    async def _look(self, link: Link) -> None:
+        """See whether a server that was started again still offers the same, and tell if not."""
         try:
-            with anyio.fail_after(self._limits.start_s):
-                definitions = await lists.tools()
-                offers = await self._offers(lists)
+            async with self._listing:
+                if self._listed_over is link:
+                    return
+                manifest = await self._listed(link)
+            if manifest == self._manifest:
+                await self._servers.keep(self._key, self.name, manifest)
+                return
+        except PlugError as error:
+            log.warning("mcp_not_listed", plug=self.name, error=error.reason)
+            if not link.is_live:  # it is looked at again once it is there
+                return
+        self._hearing.changed()
+
+    async def _listed(self, link: Link) -> Manifest:
+        try:
+            with link.used(), anyio.fail_after(self._limits.start_s):
+                manifest = await list_offers(link, self._limits.start_s)
         except Exception as error:
             said = "in time" if isinstance(error, TimeoutError) else f"({leaf(error)})"
             raise self._error(f"it gave no list of tools {said}") from error
-        kept = {each.name for each in definitions}
-        left_out = dict.fromkeys(link.seen.left_out)
-        for name in link.seen.listed:
-            if name not in kept:
-                left_out[Quarantined(name, "its `x-mcp-header` annotations are not valid")] = None
-        invoker = self._requests.invoker
-        tools = (as_tool(each, self.name, invoker(each.name)) for each in definitions)
-        return Loaded(tuple(tools), (*left_out, *lists.missing), offers)
+        self._listed_over = link
+        return manifest
 
-    async def _offers(self, lists: "_Lists") -> Offers:
-        offered, requests = lists.offered, self._requests
-        requests.tells = offered.resources is not None and offered.resources.subscribe is True
-        requests.completes = offered.completions is not None
-        prompts = await lists.prompts()
-        resources = await lists.resources()
-        templates = await lists.templates()
-        return Offers(
-            tuple(as_prompt(each, self.name, requests) for each in prompts),
-            tuple(as_resource(each, self.name, requests) for each in resources),
-            tuple(as_template(each, self.name, requests) for each in templates),
+    def _loaded(self, manifest: Manifest) -> Loaded:
+        requests, timeout_s = self._requests, self._options.call_timeout_s
+        requests.tells, requests.completes = manifest.tells, manifest.completes
+        tools = (
+            as_tool(each, self.name, requests.invoker(each["name"]), timeout_s)
+            for each in manifest.tools
         )
-
-
-class _Lists:
-    """What a server lists. A server without tools is fine if it says that it has other things."""
-
-    def __init__(self, link: Link) -> None:
-        self.offered = link.client.server_capabilities
-        self.missing: list[Quarantined] = []
-        self._client = link.client
-
-    async def tools(self) -> "list[wire.Tool]":
-        offered = self.offered
-        has_others = offered.prompts is not None or offered.resources is not None
-        if offered.tools is None and has_others:
-            return []
-        return await _pages(self._client.list_tools, lambda page: page.tools)
-
-    async def prompts(self) -> "list[wire.Prompt]":
-        if self.offered.prompts is None:
-            return []
-        return await self._optional("prompts", self._client.list_prompts, lambda page: page.prompts)
-
-    async def resources(self) -> "list[wire.Resource]":
-        if self.offered.resources is None:
-            return []
-        listing = self._client.list_resources
-        return await self._optional("resources", listing, lambda page: page.resources)
-
-    async def templates(self) -> "list[wire.ResourceTemplate]":
-        if self.offered.resources is None:
-            return []
-        listing = self._client.list_resource_templates
-        return await self._optional("templates", listing, lambda page: page.resource_templates)
-
-    async def _optional(
-        self, what: str, listing: Callable[..., Awaitable[Any]], of: Callable[[Any], list[T]]
-    ) -> list[T]:
-        """Return a list that a server said it has; one that it does not give costs only itself."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
-        from pydantic import ValidationError
-
-        try:
-            return await _pages(listing, of)
-        except (MCPError, ValidationError) as error:
-            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
-                raise
-            if not isinstance(error, MCPError) or error.code != METHOD_NOT_FOUND:
-                reason = f"the server gave no list of {what} ({error}): mend it there"
-                self.missing.append(Quarantined(what, reason))
-            return []
-
-
-async def _pages(listing: Callable[..., Awaitable[Any]], of: Callable[[Any], list[T]]) -> list[T]:
-    found: list[T] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await listing(cursor=cursor)
-        found += of(page)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return found
+        offers = Offers(
+            tuple(as_prompt(each, self.name, requests) for each in manifest.prompts),
+            tuple(as_resource(each, self.name, requests) for each in manifest.resources),
+            tuple(as_template(each, self.name, requests) for each in manifest.templates),
+        )
+        server = str(manifest.server.get("name", ""))
+        return Loaded(tuple(tools), manifest.left_out, offers, server)

@@ -12,9 +12,10 @@ import structlog
 
 from guildry.errors import GuildryError, ToolFailed, ToolProtocolError, ToolRetry
 from guildry.tools.base import Call, Embedded, Invoke, Json, Outcome
-from guildry.tools.mcp.connection import Connection, Link, leaf
+from guildry.tools.mcp.connection import Connection
 from guildry.tools.mcp.errands import Errand
 from guildry.tools.mcp.hearing import Hearing
+from guildry.tools.mcp.link import Link, leaf, unfit
 from guildry.tools.mcp.offers import as_contents, as_messages
 from guildry.tools.mcp.wire import as_outcome
 from guildry.tools.offers import Complete, Messages
@@ -48,6 +49,7 @@ class Requests:
         hearing: takes what it says meanwhile.
         limits: how long each step may take.
         tasks: where a server that fell silent is probed.
+        at_once: requests in flight at a time, or None: any number.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Requests:
         hearing: Hearing,
         limits: PlugLimits,
         tasks: anyio.abc.TaskGroup,
+        *,
+        at_once: int | None = None,
     ) -> None:
         self.tells = False
         self.completes = False
@@ -65,6 +69,7 @@ class Requests:
         self._hearing = hearing
         self._limits = limits
         self._tasks = tasks
+        self._turns = None if at_once is None else anyio.CapacityLimiter(at_once)
 
     def invoker(self, name: str) -> Invoke:
         """Return what calls a tool."""
@@ -173,7 +178,8 @@ class Requests:
             try:
                 with anyio.fail_after(_COMPLETE_S):
                     link = await self._connection.link()
-                    found = await link.client.complete(ref, told, dict(others) or None)
+                    with link.used():
+                        found = await link.client.complete(ref, told, dict(others) or None)
             except Exception as error:
                 log.info("mcp_complete_failed", plug=self._plug, error=str(leaf(error)))
                 return ()
@@ -193,6 +199,26 @@ class Requests:
         )
 
     async def _made(self, errand: Errand, send: Callable[[Link], Awaitable[T]]) -> T:
+        """Make a request when its turn has come. Waiting for the turn takes from its time."""
+        turns = self._turns
+        if turns is None:
+            return await self._made_now(errand, send)
+        asked_at = anyio.current_time()
+        with anyio.move_on_after(errand.limit_s) as waiting:
+            await turns.acquire_on_behalf_of(errand)
+        if waiting.cancelled_caught:
+            raise ToolFailed(
+                f"`{errand.name}` of `{self._plug}` waited {errand.limit_s:g} s for its turn, and"
+                f" was not sent: {turns.total_tokens} calls are in flight, which is all that its"
+                " server may have at once. Call it again later"
+            )
+        try:
+            errand.waited_s = anyio.current_time() - asked_at
+            return await self._made_now(errand, send)
+        finally:
+            turns.release_on_behalf_of(errand)
+
+    async def _made_now(self, errand: Errand, send: Callable[[Link], Awaitable[T]]) -> T:
         link = await self._connection.link()
         try:
             return await self._sent(link, errand, send)
@@ -203,12 +229,11 @@ class Requests:
 
     async def _sent(self, link: Link, errand: Errand, send: Callable[[Link], Awaitable[T]]) -> T:
         heard, is_answered = link.seen.messages, False
-        link.calls += 1
         errand.is_over = False
         self._hearing.errands.add(errand)
         back = errand.set_out()
         try:
-            with errand.limited():
+            with link.used(), errand.limited():
                 result = await send(link)
                 is_answered = True
                 return result
@@ -222,8 +247,7 @@ class Requests:
             back()
             errand.is_over = True
             self._hearing.errands.discard(errand)
-            link.calls -= 1
-            if not is_answered and not link.calls and link.seen.messages == heard:
+            if not is_answered and link.seen.messages == heard:
                 self._suspect(link)
         raise ToolFailed(
             f"`{errand.name}` of `{self._plug}` gave no answer within {errand.limit_s:g} s and was"
@@ -236,7 +260,7 @@ class Requests:
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
         if not isinstance(error, MCPError):
-            said = f"with what is no valid result ({leaf(error)})"
+            said = f"with what is no valid result ({unfit(error)})"
             return ToolFailed(f"`{name}` of `{self._plug}` answered {said}")
         if error.message == "Session terminated":
             return _SessionGone()
@@ -257,17 +281,26 @@ class Requests:
 
     def _suspect(self, link: Link) -> None:
         """Ask a process that was silent for the whole of a lost call whether it still answers."""
-        if link.process is not None and not link.end.is_set():
+        if link.process is not None and link.is_live and not link.is_probed:
+            link.is_probed = True
             self._tasks.start_soon(self._probe, link)
 
     async def _probe(self, link: Link) -> None:
+        """End a server that stays silent for as long as any call of it may yet take.
+
+        Many servers do one thing at a time: a call that is within its time may be why.
+        """
         heard = link.seen.messages
-        with anyio.move_on_after(self._limits.start_s):
-            with suppress(Exception):
-                await link.client.list_tools()
-            return
-        if link.seen.messages == heard and not link.end.is_set():
-            link.finish(f"it hung: no answer for {self._limits.start_s:g} s")
+        patience_s = max(self._limits.start_s, *(each.left_s for each in self._hearing.errands), 0)
+        try:
+            with anyio.move_on_after(patience_s):
+                with suppress(Exception):
+                    await link.client.list_tools()
+                return
+            if link.seen.messages == heard and not link.end.is_set():
+                link.finish(f"it hung: no answer for {patience_s:g} s")
+        finally:
+            link.is_probed = False
 
 
 def _caller(

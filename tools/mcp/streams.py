@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from guildry.tools.mcp.errands import current_errand
+from guildry.tools.mcp.pace import Pace
 from guildry.tools.mcp.wire import LISTS, sift_listing
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Seen:
     def __init__(self) -> None:
         self.messages = 0
         self.garbage = 0
+        self.requested = 0
+        self.answered = 0
         self.sample = ""
         self.ended = False
         self.version: str | None = None
@@ -60,6 +63,17 @@ class Seen:
                 self.left_out += left_out
                 message.result = sifted
         return item
+
+    def is_unasked(self, item: "SessionMessage | Exception") -> bool:
+        """Tell whether a message answers none of our requests. Counts those that do."""
+        from mcp_types import JSONRPCError, JSONRPCResponse
+
+        if isinstance(item, Exception):
+            return True
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self.answered += 1
+            return self.answered > self.requested
+        return True
 
     def litter(self, plug: str, line: bytes) -> None:
         """Note a line of stdout that is no message.
@@ -97,11 +111,14 @@ class _Stream:
 
 
 class _Reader(_Stream):
-    """A stream of messages that calls `ended` once there are no more."""
+    """A stream of messages that calls `ended` once there are no more, with the reason if known."""
 
-    def __init__(self, seen: Seen, ended: Callable[[], None]) -> None:
+    def __init__(self, plug: str, seen: Seen, ended: Callable[[str | None], None]) -> None:
+        self._plug = plug
         self._seen = seen
         self._ended = ended
+        self._pace = Pace(plug)
+        self._size_bytes = 0
 
     async def receive(self) -> "SessionMessage | Exception":
         """Return the next message.
@@ -110,14 +127,21 @@ class _Reader(_Stream):
             anyio.EndOfStream: there are no more.
         """
         try:
-            return self._seen.sift(await self._next())
+            item = await self._next()
+            unasked = self._seen.is_unasked(item)
+            await self._pace.heard(unasked=unasked, size_bytes=self._size_bytes)
+            return self._seen.sift(item)
         except anyio.EndOfStream:
             self._seen.ended = True
-            self._ended()
+            self._ended(self._why())
             raise
 
     async def _next(self) -> "SessionMessage | Exception":
         raise NotImplementedError
+
+    def _why(self) -> str | None:
+        """Return why there are no more messages, where that is known."""
+        return None
 
     def __aiter__(self) -> Self:
         return self
@@ -133,10 +157,9 @@ class LineReader(_Reader):
     """Read messages from the stdout of a process, one a line, with no task between."""
 
     def __init__(
-        self, plug: str, process: "ServerProcess", seen: Seen, ended: Callable[[], None]
+        self, plug: str, process: "ServerProcess", seen: Seen, ended: Callable[[str | None], None]
     ) -> None:
-        super().__init__(seen, ended)
-        self._plug = plug
+        super().__init__(plug, seen, ended)
         self._process = process
 
     async def _next(self) -> "SessionMessage | Exception":
@@ -145,19 +168,25 @@ class LineReader(_Reader):
 
         while True:
             line = await self._process.receive()
+            self._size_bytes = len(line)
             if not line.strip():
                 continue
             try:
                 return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
             except ValueError:
                 self._seen.litter(self._plug, line)
+                await self._pace.heard(unasked=True, size_bytes=len(line))
+
+    def _why(self) -> str | None:
+        return self._process.fault
 
 
 class LineWriter(_Stream):
     """Write messages to the stdin of a process, one a line."""
 
-    def __init__(self, process: "ServerProcess") -> None:
+    def __init__(self, process: "ServerProcess", seen: Seen) -> None:
         self._process = process
+        self._seen = seen
 
     async def send(self, item: "SessionMessage", /) -> None:
         """Write one message.
@@ -165,16 +194,17 @@ class LineWriter(_Stream):
         Raises:
             anyio.BrokenResourceError: the process reads no more.
         """
-        _stamp(item)
+        _stamp(item, self._seen)
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         await self._process.send(text.encode() + b"\n")
 
 
-def _stamp(item: "SessionMessage") -> None:
-    """Declare with a request of the modern era what the caller behind it can be asked."""
+def _stamp(item: "SessionMessage", seen: Seen) -> None:
+    """Count a request; with one of the modern era, declare what its caller can be asked."""
     from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCRequest
 
     message, errand = item.message, current_errand()
+    seen.requested += isinstance(message, JSONRPCRequest)
     if errand is None or not isinstance(message, JSONRPCRequest) or message.method not in _ASKING:
         return
     meta: dict[str, Any] = (message.params or {}).get("_meta", {})
@@ -185,8 +215,9 @@ def _stamp(item: "SessionMessage") -> None:
 class StampedWriter(_Stream):
     """Write messages to another stream of them."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, seen: Seen) -> None:
         self._inner = inner
+        self._seen = seen
 
     async def send(self, item: "SessionMessage", /) -> None:
         """Write one message.
@@ -194,7 +225,7 @@ class StampedWriter(_Stream):
         Raises:
             anyio.BrokenResourceError: nobody reads it any more.
         """
-        _stamp(item)
+        _stamp(item, self._seen)
         await self._inner.send(item)
 
     async def aclose(self) -> None:
@@ -205,8 +236,10 @@ class StampedWriter(_Stream):
 class SiftedReader(_Reader):
     """Read messages from another stream of them."""
 
-    def __init__(self, inner: Any, seen: Seen, ended: Callable[[], None]) -> None:
-        super().__init__(seen, ended)
+    def __init__(
+        self, plug: str, inner: Any, seen: Seen, ended: Callable[[str | None], None]
+    ) -> None:
+        super().__init__(plug, seen, ended)
         self._inner = inner
 
     @property

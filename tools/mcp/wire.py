@@ -1,8 +1,11 @@
-"""MCP's definitions and results in our words. Knows the wire's types, no client and no process."""
+"""MCP's definitions and results in our words. Knows the wire, no client and no process.
+
+Definitions are plain JSON here: they come from a server, or from an earlier listing of it.
+"""
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from guildry.errors import ToolFailed
@@ -19,13 +22,23 @@ from guildry.tools.base import (
     Text,
     Tool,
 )
+from guildry.tools.mcp.manifest import Definition
 from guildry.tools.plugs.plug import Quarantined
-from guildry.tools.schema import as_object
+from guildry.tools.schema import as_list, as_object
 
 if TYPE_CHECKING:
     import mcp_types as wire
 
-__all__ = ["LISTS", "as_block", "as_embedded", "as_icons", "as_outcome", "as_tool", "sift_listing"]
+__all__ = [
+    "LISTS",
+    "annotations_of",
+    "as_block",
+    "as_embedded",
+    "as_icons",
+    "as_outcome",
+    "as_tool",
+    "sift_listing",
+]
 
 LISTS: Final[Mapping[str, str]] = {
     "tools": "tools/list",
@@ -43,49 +56,68 @@ _KINDS: Final = {
 }
 
 
-def as_tool(definition: "wire.Tool", plug: str, invoke: Invoke) -> Tool:
-    """Return the tool that an MCP server defines; all of its annotations are passed on."""
-    hints = definition.annotations
-    annotations: dict[str, Json] = (
-        hints.model_dump(by_alias=True, exclude_none=True, mode="json") if hints else {}
-    )
-    if definition.meta:
-        annotations["_meta"] = dict(definition.meta)
+def as_tool(
+    definition: Definition, plug: str, invoke: Invoke, timeout_s: float | None = None
+) -> Tool:
+    """Return the tool that an MCP server defines; all of its annotations are passed on.
+
+    Args:
+        definition: as it is on the wire.
+        plug: the plug of the server.
+        invoke: calls it.
+        timeout_s: seconds that one call may take, or None for the server's default.
+    """
+    hints = as_object(definition.get("annotations"))
+    title = definition.get("title") or (hints or {}).get("title")
     return Tool(
-        name=definition.name,
+        name=definition["name"],
         plug=plug,
-        source_name=definition.name,
-        title=definition.title or (hints.title if hints else None),
-        description=definition.description or "",
-        input_schema=definition.input_schema,
-        output_schema=definition.output_schema,
+        source_name=definition["name"],
+        title=title or None,
+        description=definition.get("description") or "",
+        input_schema=definition["inputSchema"],
+        output_schema=definition.get("outputSchema"),
         effects=_effects(hints),
         invoke=invoke,
-        annotations=annotations,
-        icons=as_icons(definition.icons),
+        timeout_s=timeout_s,
+        annotations=annotations_of(definition),
+        icons=as_icons(definition),
         asks=True,
     )
 
 
-def as_icons(icons: "Sequence[wire.Icon] | None") -> tuple[Icon, ...]:
+def annotations_of(definition: Definition) -> dict[str, Json]:
+    """Return the annotations of a definition and its `_meta`, as they came."""
+    hints = as_object(definition.get("annotations")) or {}
+    told: dict[str, Json] = {key: value for key, value in hints.items() if value is not None}
+    if meta := as_object(definition.get("_meta")):
+        told["_meta"] = dict(meta)
+    return told
+
+
+def as_icons(definition: Definition) -> tuple[Icon, ...]:
     """Return the pictures of a tool, a prompt or a resource."""
+    icons = (as_object(each) or {} for each in as_list(definition.get("icons")))
     return tuple(
-        Icon(each.src, each.mime_type, tuple(each.sizes or ()), each.theme) for each in icons or ()
+        Icon(
+            each["src"], each.get("mimeType"), tuple(as_list(each.get("sizes"))), each.get("theme")
+        )
+        for each in icons
     )
 
 
-def _effects(hints: "wire.ToolAnnotations | None") -> Effects:
+def _effects(hints: Definition | None) -> Effects:
     if hints is None:
         return Effects()
-    egress = hints.open_world_hint is not False
-    if hints.read_only_hint:
+    egress = hints.get("openWorldHint") is not False
+    if hints.get("readOnlyHint"):
         return Effects(writes=False, egress=egress, destructive=False, idempotent=True)
     return Effects(
         writes=True,
         egress=egress,
-        destructive=hints.destructive_hint is not False,
-        idempotent=hints.idempotent_hint is True,
-        admits=hints.destructive_hint is True,
+        destructive=hints.get("destructiveHint") is not False,
+        idempotent=hints.get("idempotentHint") is True,
+        admits=hints.get("destructiveHint") is True,
     )
 
 

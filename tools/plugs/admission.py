@@ -1,15 +1,19 @@
-"""What of a plug's offers is fit to be served. What is not is left out alone, with its reason."""
+"""What of a plug's offers is fit to be served. What is not is left out alone, with its reason.
+
+Whatever a plug says, looking at one of its definitions ends within bounds, and hurts no other.
+"""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from guildry.tools.base import Tool
+from guildry.tools.base import Json, Tool
 from guildry.tools.offers import Offers, Prompt, Resource, Template
 from guildry.tools.plugs.plug import Loaded, Quarantined
+from guildry.tools.plugs.schema_bounds import bounds_fault, is_plainly_right
 from guildry.tools.registry import tool_name
-from guildry.tools.schema import schema_fault
+from guildry.tools.schema import as_list, as_object, schema_fault
 from guildry.tools.uri_templates import BadTemplate, UriTemplate, uri_fault
 
 __all__ = ["admit"]
@@ -21,6 +25,8 @@ _MAX_NAME: Final = 256
 _MAX_WORDS: Final = 20_000
 _MAX_ARGUMENTS: Final = 100
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DRAFT_4: Final = "http://json-schema.org/draft-04/schema#"
+_DRAFT_4_FLAGS: Final = ("exclusiveMinimum", "exclusiveMaximum")
 _OURS: Final = ("ref:", "run:")
 
 
@@ -29,27 +35,75 @@ def admit(loaded: Loaded) -> Loaded:
     tools: dict[str, Tool] = {}
     sources: set[str] = set()
     left_out = list(loaded.quarantined)
-    for tool in loaded.tools:
+    for n, offered in enumerate(loaded.tools):
+        tool = _dated(offered)
         source = tool.source_name or tool.name
+        if n >= _MAX_OFFERS:
+            left_out.append(Quarantined("tool", f"there are over {_MAX_OFFERS:,}: offer fewer"))
+            break
         if reason := _fault(tool, source in sources):
-            left_out.append(Quarantined(source, reason))
+            left_out.append(Quarantined(f"{source:.{_MAX_NAME}}", reason))
             continue
         sources.add(source)
         name = _free(tool_name(tool.name), tools)
         tools[name] = replace(tool, name=name, source_name=source)
     offers, others = _admitted(loaded.offers)
-    return Loaded(tuple(tools.values()), (*left_out, *others), offers)
+    return replace(
+        loaded, tools=tuple(tools.values()), quarantined=(*left_out, *others), offers=offers
+    )
 
 
 def _fault(tool: Tool, is_repeated: bool) -> str | None:
     if is_repeated:
         return "the source offers two tools of this name: the first one is served, rename this one"
-    if fault := schema_fault(tool.input_schema):
+    if fault := _words_fault(tool.title, tool.description):
         return fault
-    if tool.output_schema is None:
-        return None
-    fault = schema_fault({"type": "object", "properties": {"value": tool.output_schema}})
+    try:
+        fault = _schema_fault(tool.input_schema)
+        if fault is not None or tool.output_schema is None:
+            return fault
+        fault = _schema_fault(tool.output_schema, is_output=True)
+    except Exception as error:  # whatever a schema may do to those who read it
+        return f"its schema cannot be read ({type(error).__name__}): say it more plainly"
     return fault.replace("input", "output", 1) if fault else None
+
+
+def _dated(tool: Tool) -> Tool:
+    """Return a tool whose schema names the dialect that it is plainly written in.
+
+    `"exclusiveMinimum": true` is of draft 4; in the present one it is a number.
+    """
+    schema = as_object(tool.input_schema)
+    if schema is None or "$schema" in schema or bounds_fault(schema) or not _is_draft_4(schema):
+        return tool
+    return replace(tool, input_schema={"$schema": _DRAFT_4, **schema})
+
+
+def _is_draft_4(schema: Json) -> bool:
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        members = as_object(node)
+        if members is None:
+            waiting.extend(as_list(node))
+            continue
+        if any(isinstance(members.get(key), bool) for key in _DRAFT_4_FLAGS):
+            return True
+        waiting.extend(members.values())
+    return False
+
+
+def _schema_fault(schema: Json, *, is_output: bool = False) -> str | None:
+    members = as_object(schema)
+    if members is None or (not is_output and members.get("type", "object") != "object"):
+        return schema_fault(schema)
+    if fault := bounds_fault(schema):
+        return fault
+    if is_plainly_right(schema):
+        return None
+    return schema_fault(
+        {"type": "object", "properties": {"value": schema}} if is_output else schema
+    )
 
 
 def _free(name: str, taken: dict[str, Tool]) -> str:

@@ -11,7 +11,6 @@ import structlog
 from anyio import to_thread
 
 from guildry.errors import PlugError
-from guildry.tools.offers import NO_OFFERS
 from guildry.tools.plugs.admission import admit
 from guildry.tools.plugs.entry import Entry
 from guildry.tools.plugs.gate import Gate
@@ -28,8 +27,9 @@ from guildry.tools.plugs.plug import (
     Touching,
     Wanted,
 )
-from guildry.tools.plugs.sources import derive_name, open_source
+from guildry.tools.plugs.sources import Opening, derive_name, open_source
 from guildry.tools.plugs.watch import Watch
+from guildry.tools.redaction import HIDDEN, secrets_in
 from guildry.tools.registry import Catalog, tool_name
 
 __all__ = ["PlugBoard"]
@@ -51,6 +51,7 @@ class PlugBoard:
         folder: where relative paths are looked up and commands run; the current one if None.
         limits: how long each step may take.
         review: looks at what a plug offers before it is served.
+        opening: gives the plug for a source that no opener takes.
     """
 
     def __init__(
@@ -61,13 +62,17 @@ class PlugBoard:
         folder: Path | None = None,
         limits: PlugLimits = LIMITS,
         review: Review | None = None,
+        opening: Opening = open_source,
     ) -> None:
         self._catalog = catalog
         self._review = review
         self._openers = tuple(openers)
+        self._opening = opening
         self._folder = folder or Path.cwd()
         self._limits = limits
+        self._close_s = 3 * limits.close_s + 5
         self._entries: dict[str, Entry] = {}
+        self._beside: set[Entry] = set()
         self._watch = Watch()
         self._tasks = anyio.create_task_group()
 
@@ -85,7 +90,7 @@ class PlugBoard:
         drain_s = 0.0 if kind else self._limits.drain_s
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as closing:
-                for entry in list(self._entries.values()):
+                for entry in (*self._entries.values(), *self._beside):
                     closing.start_soon(self._remove, entry, drain_s)
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)  # the error of the block stays as it is
@@ -97,6 +102,7 @@ class PlugBoard:
         *,
         options: PlugOptions = NOTHING_SAID,
         keep: bool = False,
+        replace: bool = False,
     ) -> PlugReport:
         """Open a source and serve its tools.
 
@@ -106,11 +112,29 @@ class PlugBoard:
             options: what is said of it besides.
             keep: a source that cannot be opened stays on the board as failed, so that it is listed
                 and a saved change or `reload` may mend it. The error is raised all the same.
+            replace: a plug of that name is replaced without a gap; see `replace`.
 
         Raises:
             PlugError: the source cannot be plugged; names it and the cure.
         """
-        return await self._plug(Wanted(source, name, options), keep=keep)
+        wanted = Wanted(source, name, options)
+        if replace and (taken := self._entries.get(self._name(wanted))) is not None:
+            return await self._replace(taken, wanted)
+        return await self._plug(wanted, keep=keep)
+
+    async def replace(
+        self, name: str, source: str, options: PlugOptions = NOTHING_SAID
+    ) -> PlugReport:
+        """Put another version in the place of a plug, without a gap.
+
+        The new one is opened beside the old one, and takes its place in one step of the catalog.
+        Calls in flight end on the old one, which is closed once there are none.
+
+        Raises:
+            PlugError: there is no such plug, or the source cannot be plugged: the old one goes on
+                serving.
+        """
+        return await self._replace(self._entry(name), Wanted(source, name, options))
 
     async def plug_all(
         self, wanted: Sequence[Wanted], *, patience_s: float = 8.0
@@ -159,36 +183,36 @@ class PlugBoard:
         await self._work(entry, partial(self._read, entry))
         return self._report(entry)
 
+    async def review(self, name: str) -> None:
+        """Look again at what a plug offers, after a person has decided; does nothing without it.
+
+        Raises:
+            PlugError: it cannot be looked at; its last tools go on serving.
+        """
+        entry = self._entries.get(name)
+        if entry is not None and entry.state == "ready":
+            await self._work(entry, partial(self._review_again, entry))
+
+    def said_of(self, name: str) -> tuple[str, str, PlugOptions] | None:
+        """Return the kind, the source and the options of a plug, or None where there is none."""
+        entry = self._entries.get(name)
+        return None if entry is None else (entry.plug.kind, entry.plug.source, entry.options)
+
     def listing(self) -> list[PlugStatus]:
         """Say how each plug is, in the order in which they were plugged."""
-        return [
-            PlugStatus(
-                name=entry.name,
-                kind=entry.plug.kind,
-                source=entry.plug.source,
-                state="restarting" if entry.state == "ready" and entry.plug.fault else entry.state,
-                tools=self._report(entry).tools,
-                quarantined=entry.quarantined,
-                error=entry.error or entry.plug.fault,
-            )
-            for entry in self._entries.values()
-        ]
+        return [entry.status(self._catalog.current) for entry in self._entries.values()]
 
     async def _plug(
         self, wanted: Wanted, *, keep: bool, turn: Callable[[], Awaitable[None]] | None = None
     ) -> PlugReport:
-        name = tool_name(wanted.name or derive_name(wanted.source, self._folder))
-        if name == _OWN:
-            why = f"`{name}` is the name of Guildry's own tools"
-            raise PlugError(wanted.source, why, "Give the plug another name")
+        name = self._name(wanted)
         if (taken := self._entries.get(name)) is not None:
             raise PlugError(
                 wanted.source,
                 f"a plug named `{name}` is there already, from `{taken.plug.source}`",
                 "Unplug that one first, or give this one another name",
             )
-        entry = Entry(name, self._find(wanted, name), wanted.options, Gate(name))
-        self._entries[name] = entry
+        entry = self._entries[name] = self._made(wanted, name)
         try:
             await self._work(entry, partial(self._open, entry, turn))
         except PlugError as error:
@@ -203,11 +227,53 @@ class PlugBoard:
             self._changed(entry)
         return self._report(entry)
 
+    async def _replace(self, old: Entry, wanted: Wanted) -> PlugReport:
+        heir = self._made(wanted, old.name)
+        self._beside.add(heir)
+        try:
+            await self._work(heir, partial(self._open, heir, partial(self._take_over, heir, old)))
+        except BaseException as error:
+            log.warning("plug_not_replaced", plug=old.name, error=str(error))
+            await self._discard(heir)
+            raise
+        self._tasks.start_soon(self._remove, old, self._limits.retire_s)
+        if heir.stale:
+            self._changed(heir)
+        return self._report(heir)
+
+    async def _take_over(self, heir: Entry, old: Entry) -> None:
+        """Put a plug that is open in the place of another; its tools are served in the same step.
+
+        Nothing is waited for in here, so that no caller ever finds neither of the two.
+        """
+        if self._entries.get(old.name) is not old or old.state == "closing":
+            why = "the plug was unplugged or replaced meanwhile"
+            raise PlugError(heir.plug.source, why, "See how it is now, and plug it again")
+        self._beside.remove(heir)
+        self._beside.add(old)
+        self._entries[old.name] = heir
+        old.state = "closing"
+        old.working.cancel()
+        old.gate.hand_over(heir.gate)
+        log.info("plug_replaced", plug=old.name, source=heir.plug.source)
+
+    def _name(self, wanted: Wanted) -> str:
+        name = tool_name(wanted.name or derive_name(wanted.source, self._folder))
+        if name == _OWN:
+            why = f"`{name}` is the name of Guildry's own tools"
+            raise PlugError(wanted.source, why, "Give the plug another name")
+        return name
+
+    def _made(self, wanted: Wanted, name: str) -> Entry:
+        HIDDEN.hide_named(wanted.options.env, wanted.options.headers)
+        HIDDEN.hide(secrets_in(wanted.source))
+        return Entry(name, self._find(wanted, name), wanted.options, Gate(name))
+
     def _find(self, wanted: Wanted, name: str) -> Plug:
         for opener in self._openers:
             if (plug := opener(wanted.source, name)) is not None:
                 return plug
-        return open_source(wanted, name, self._folder, self._limits, self._tasks)
+        return self._opening(wanted, name, self._folder, self._limits, self._tasks)
 
     async def _work(self, entry: Entry, work: Callable[[], Awaitable[None]]) -> None:
         """Run one step of a plug alone; whatever fails is a `PlugError` that the entry remembers.
@@ -247,7 +313,7 @@ class PlugBoard:
         except BaseException:
             if entry.state == "starting":
                 entry.state = "failed"
-            await self._close(entry)
+            await entry.close(self._close_s)
             raise
 
     async def _read(self, entry: Entry) -> None:
@@ -258,13 +324,16 @@ class PlugBoard:
 
     async def _admitted(self, entry: Entry, loaded: Loaded) -> Loaded:
         """Return what of a plug's offers may be served."""
-        fit = await to_thread.run_sync(admit, loaded)
+        fit = entry.admitted = await to_thread.run_sync(admit, loaded)
         return fit if self._review is None else await self._review(entry.plug, entry.options, fit)
+
+    async def _review_again(self, entry: Entry) -> None:
+        if self._review is not None and entry.admitted is not None:
+            self._serve(entry, await self._review(entry.plug, entry.options, entry.admitted))
 
     def _serve(self, entry: Entry, loaded: Loaded) -> None:
         entry.state, entry.error, entry.quarantined = "ready", None, loaded.quarantined
-        tools = [entry.gate.guard(tool) for tool in loaded.tools]
-        self._catalog.replace(entry.name, tools, loaded.offers)
+        self._catalog.replace(entry.name, entry.gate.guards(loaded.tools), loaded.offers)
         log.info("plug_served", plug=entry.name, kind=entry.plug.kind, tools=len(loaded.tools))
         for each in loaded.quarantined:
             log.warning("tool_quarantined", plug=entry.name, tool=each.tool, reason=each.reason)
@@ -290,7 +359,8 @@ class PlugBoard:
     async def _remove(self, entry: Entry, drain_s: float) -> None:
         entry.state = "closing"
         entry.working.cancel()
-        self._catalog.withdraw(entry.name)
+        if self._entries.get(entry.name) is entry:
+            self._catalog.withdraw(entry.name)
         try:
             if cut := await entry.gate.drain(drain_s):
                 log.warning("calls_cut_off", plug=entry.name, calls=cut, drain_s=drain_s)
@@ -301,26 +371,16 @@ class PlugBoard:
         """Take a plug off the board and close it, whatever happens to the caller meanwhile."""
         with anyio.CancelScope(shield=True):
             async with entry.lock:
-                if self._entries.get(entry.name) is not entry:
+                if entry.is_gone:
                     return
+                entry.is_gone = True
                 if entry.unwatch is not None:
                     entry.unwatch()
-                await self._close(entry)
-                del self._entries[entry.name]
+                await entry.close(self._close_s)
+                self._beside.discard(entry)
+                if self._entries.get(entry.name) is entry:
+                    del self._entries[entry.name]
         log.info("plug_closed", plug=entry.name)
-
-    async def _close(self, entry: Entry) -> None:
-        if not entry.is_open:
-            return
-        entry.is_open = False
-        limit_s = 3 * self._limits.close_s + 5
-        with anyio.move_on_after(limit_s, shield=True) as scope:
-            try:
-                await entry.plug.close()
-            except Exception:
-                log.exception("plug_close_failed", plug=entry.name)
-        if scope.cancelled_caught:
-            log.error("plug_close_timed_out", plug=entry.name, limit_s=limit_s)
 
     def _entry(self, name: str) -> Entry:
         entry = self._entries.get(name)
@@ -330,10 +390,4 @@ class PlugBoard:
         return entry
 
     def _report(self, entry: Entry) -> PlugReport:
-        registry = self._catalog.current
-        names = tuple(tool.name for tool in registry.of(entry.name))
-        offers = registry.offers.get(entry.name, NO_OFFERS)
-        skills = tuple(each.uri for each in offers.skills)
-        prompts = tuple(key for key, each in registry.prompts.items() if each.plug == entry.name)
-        count = len(offers.resources) + len(offers.templates)
-        return PlugReport(entry.name, names, entry.quarantined, skills, prompts, count)
+        return entry.report(self._catalog.current)

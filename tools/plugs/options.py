@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
-__all__ = ["NOTHING_SAID", "NO_ENVIRONMENT", "PlugOptions", "SandboxOptions"]
+__all__ = ["NOTHING_SAID", "NO_ENVIRONMENT", "PlugOptions", "SandboxOptions", "SandboxPolicy"]
 
 NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
 """No variables besides the usual few."""
+
+SandboxPolicy = Literal["auto", "required", "off"]
+"""`auto`: confine what is to be confined, where that is possible; `required`: confine every server
+process, and run none that cannot be; `off`: confine nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,8 @@ class PlugOptions:
         tags: words by which its tools can be chosen in `find_tools`.
     """
 
-    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT)
-    headers: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT)
+    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, repr=False)
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, repr=False)
     lazy: bool | None = None
     idle_s: float | None = None
     calls_at_once: int | None = None

@@ -1,0 +1,1 @@
+"""Macros: sequences of calls that come again and again, found in journals and made into tools."""

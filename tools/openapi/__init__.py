@@ -1,0 +1,1 @@
+"""OpenAPI documents as plugs: each operation of an HTTP API is a tool."""

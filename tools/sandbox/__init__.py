@@ -1,0 +1,1 @@
+"""Processes that cannot do more than they were granted, and that leave nothing behind."""

@@ -61,7 +61,7 @@ def children(pid: int) -> int:
         except OSError:  # it just ended
             continue
         parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-        if b"standin.py" in line and b"python" in line.split(b"\0")[0]:
+        if b"standin.py" in line and b"supervisor.py" not in line:
             standins.add(int(entry.name))
     return sum(_is_below(each, pid, parents) for each in standins)
 

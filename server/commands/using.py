@@ -89,22 +89,27 @@ async def _all_tools(client: "Client") -> list[dict[str, Any]]:
 
 def find(
     queries: Annotated[list[str], typer.Argument(help="What is to be done, a step each.")],
-    limit: Annotated[int, typer.Option(min=1, max=100, help="Number of tools to return.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=50, help="Number of tools to return.")] = 10,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(help="A plug, a tag of one, or an effect such as `reads`; all must fit."),
+    ] = None,
     home: Home = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the tools that fit a task."""
     flags = {"home": home, "config": config}
-    raise typer.Exit(perform(partial(_find, queries, limit, as_json), flags, as_json=as_json))
+    asked = {"queries": queries, "limit": limit, **({"tags": tag} if tag else {})}
+    raise typer.Exit(perform(partial(_find, asked, as_json), flags, as_json=as_json))
 
 
-async def _find(queries: list[str], limit: int, as_json: bool, settings: "Settings") -> int:
+async def _find(asked: dict[str, Any], as_json: bool, settings: "Settings") -> int:
     from guildry.server.commands.door import open_door
 
     async with open_door(settings) as door:
         await door.client.list_tools()  # waits for plugs that are still starting
-        answer = await door.ask("find_tools", {"queries": queries, "limit": limit})
+        answer = await door.ask("find_tools", asked)
     found: Sequence[Mapping[str, Any]] = answer["tools"]
     if as_json:
         write(json.dumps(answer, ensure_ascii=False))

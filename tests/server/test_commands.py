@@ -199,6 +199,8 @@ async def test_commands_reach_a_live_server_and_what_they_plug_outlives_it(place
     async with place.serving():
         plugged = await place("plug", "./count.py")
         found = await place("find", "repeat a word", "--json")
+        tagged = await place("find", "repeat a word", "--tag", "count", "--json")
+        elsewhere = await place("find", "repeat a word", "--tag", "other", "--json")
         listed = await place("tools", "--json")
         unknown = await place("call", "cuont")
         wrong = await place("call", "count", '{"word": 1}')
@@ -207,6 +209,8 @@ async def test_commands_reach_a_live_server_and_what_they_plug_outlives_it(place
     assert plugged.code == 0
     assert plugged.out.endswith("Plugged into 1 live server(s).\n")
     assert found.json["tools"][0]["name"] == "count"
+    assert [tool["name"] for tool in tagged.json["tools"]] == ["count"]
+    assert (elsewhere.code, elsewhere.json["tools"]) == (3, [])
     tools = {tool["name"]: tool["plug"] for tool in listed.json["tools"]}
     assert tools["count"] == "count"
     assert tools["find_tools"] == "guildry"

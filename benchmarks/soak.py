@@ -146,7 +146,7 @@ async def settle(pid: int, door: Door, start: Held | None) -> Held:
 
 async def run(only: set[str], *, quick: bool) -> Outcome:
     """Measure calls on each transport and era, then clients that vanish."""
-    plan = Plan(2_500, 700, 350) if quick else Plan(25_000, 10_500, 10_500)
+    plan = Plan(2_500, 700, 350) if quick else Plan(25_000, 10_500, 21_000)
     outcome = Outcome("soak", "A long life of a server", quick=quick)
     memory = Section("Memory", ["what", "first MB", "last MB", "KB for each 100"])
     with tempfile.TemporaryDirectory(prefix="soak") as name:
